@@ -1,0 +1,194 @@
+"""Every interval, bound and schedule, with its default: read once from the environment, checked here.
+
+`Settings()` holds the defaults; `load(environ)` applies `INTERLINK_<NAME>` variables. A bad value is
+reported in `Settings.problems` (it names the variable and the range) and the default stays in force,
+so that the server always starts (H7). `docs/configuration.md` shows the same table.
+
+Light on purpose: no dataclasses, no re.
+"""
+
+from collections.abc import Mapping
+
+MIB = 1 << 20
+KIB = 1 << 10
+
+Schedule = tuple[float, ...]
+
+
+class Settings:
+    """All settings. Names end in their unit: `_ms`, `_s`, `_bytes`; others are counts."""
+
+    # One message
+    text_max_bytes: int = 1 * MIB
+    message_max_bytes: int = 2 * MIB
+    name_max_chars: int = 32
+    # Mailbox
+    mailbox_max_records: int = 4096
+    mailbox_max_bytes: int = 32 * MIB
+    tombstone_max: int = 50_000
+    prune_after_s: float = 86_400
+    # Trust gate and replay memory
+    fresh_ahead_s: float = 60
+    fresh_behind_s: float = 86_400
+    replay_slack_s: float = 60
+    knock_interval_s: float = 60
+    # Notices
+    notice_schedule_s: Schedule = (30, 60, 120, 240, 300)
+    notice_max_bytes: int = 12_288
+    reconcile_s: float = 1
+    failed_ttl_s: float = 86_400
+    failed_max: int = 64
+    ephemeral_ttl_s: float = 600
+    resume_memory_s: float = 86_400
+    renotify_min_s: float = 30
+    # Fetch
+    fetch_default: int = 20
+    fetch_max: int = 100
+    answer_max_bytes: int = 60_000
+    # Outbox
+    outbox_max_messages: int = 1000
+    outbox_max_bytes: int = 32 * MIB
+    outbox_retry_s: float = 5
+    outlog_max: int = 1000
+    pending_ttl_s: float = 86_400
+    # Relay
+    relay_queue_max_messages: int = 10_000
+    relay_queue_max_bytes: int = 64 * MIB
+    relay_max_bytes: int = 1 << 30
+    roster_ttl_s: float = 259_200
+    roster_max: int = 4096
+    waiters_max: int = 10_000
+    retry_after_s: float = 5
+    # Relay client
+    poll_timeout_ms: int = 25_000
+    poll_batch: int = 256
+    connect_timeout_s: float = 10
+    send_timeout_s: float = 30
+    call_timeout_s: float = 10
+    unregister_timeout_s: float = 3
+    backoff_min_s: float = 0.5
+    backoff_max_s: float = 30
+    # Presence
+    heartbeat_s: float = 30
+    live_s: float = 90
+    # Inbox and listener
+    inbox_batch_records: int = 64
+    inbox_batch_bytes: int = 256 * KIB
+    payload_wait_s: float = 3
+    listener_poll_s: float = 1
+    listener_lock_wait_s: float = 10
+    renew_after_s: float = 3000
+    one_shot_grace_s: float = 2
+    # Codex
+    codex_timeout_s: float = 30
+    codex_attempts: int = 3
+    codex_backoff_s: float = 2
+    # Server
+    request_line_max_bytes: int = 4 * MIB
+    shutdown_grace_s: float = 1.5
+    progress_interval_s: float = 60
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+
+# name -> (lowest, highest, what it is). One row a setting; docs/configuration.md is made from this.
+TABLE: dict[str, tuple[float, float, str]] = {
+    "text_max_bytes": (1, 64 * MIB, "one message's text at the sender, UTF-8 bytes"),
+    "message_max_bytes": (1024, 128 * MIB, "one message at the receiver, and the relay's body limit"),
+    "name_max_chars": (8, 256, "characters of a name that are shown"),
+    "mailbox_max_records": (1, 1_000_000, "records with bodies in one mailbox"),
+    "mailbox_max_bytes": (1024, 1 << 31, "serialized records in one mailbox"),
+    "tombstone_max": (16, 1_000_000, "body-less records kept for the replay memory"),
+    "prune_after_s": (1, 31_536_000, "age at which a consumed record is pruned"),
+    "fresh_ahead_s": (0, 86_400, "how far a message's time may be ahead of ours"),
+    "fresh_behind_s": (1, 31_536_000, "how old a message may be"),
+    "replay_slack_s": (0, 86_400, "replay memory beyond the freshness window"),
+    "knock_interval_s": (0, 86_400, "least time between two shown knocks of one key"),
+    "notice_schedule_s": (0.01, 86_400, "seconds between notices while something is unread"),
+    "notice_max_bytes": (512, 131_071, "rendered notice text"),
+    "reconcile_s": (0.01, 60, "the reconciliation loop"),
+    "failed_ttl_s": (1, 31_536_000, "life of a saved failed notice"),
+    "failed_max": (1, 10_000, "saved failed deliveries a session"),
+    "ephemeral_ttl_s": (0.01, 86_400, "life of an ephemeral local message"),
+    "resume_memory_s": (1, 31_536_000, "how long an acknowledged resume id is remembered"),
+    "renotify_min_s": (0.01, 86_400, "least distance of a notice that a sender's repeat brings forward"),
+    "fetch_default": (1, 100, "messages a fetch returns"),
+    "fetch_max": (1, 1000, "messages a fetch may be asked for"),
+    "answer_max_bytes": (4096, 16 * MIB, "text of one tool answer"),
+    "outbox_max_messages": (1, 1_000_000, "messages waiting to be sent"),
+    "outbox_max_bytes": (1024, 1 << 31, "bytes waiting to be sent"),
+    "outbox_retry_s": (0.01, 3600, "between two attempts to send"),
+    "outlog_max": (1, 1_000_000, "entries of the outbound log"),
+    "pending_ttl_s": (1, 31_536_000, "how long an unsent message is tried"),
+    "relay_queue_max_messages": (1, 10_000_000, "messages waiting for one recipient"),
+    "relay_queue_max_bytes": (1024, 1 << 40, "bytes waiting for one recipient"),
+    "relay_max_bytes": (1024, 1 << 44, "bytes waiting in the whole relay"),
+    "roster_ttl_s": (1, 31_536_000, "how long an announcement is kept"),
+    "roster_max": (1, 1_000_000, "entries of the roster"),
+    "waiters_max": (1, 1_000_000, "long polls waiting at one time"),
+    "retry_after_s": (1, 3600, "Retry-After of a full relay"),
+    "poll_timeout_ms": (1, 300_000, "one long poll"),
+    "poll_batch": (1, 256, "messages asked for in one poll"),
+    "connect_timeout_s": (0.01, 300, "connecting to a relay"),
+    "send_timeout_s": (0.01, 300, "one send"),
+    "call_timeout_s": (0.01, 300, "one ack, announce or roster call"),
+    "unregister_timeout_s": (0.01, 60, "unregister and goodbyes at the end"),
+    "backoff_min_s": (0.001, 60, "first pause after a relay failed"),
+    "backoff_max_s": (0.01, 3600, "longest pause after a relay failed"),
+    "heartbeat_s": (0.01, 3600, "between two announcements"),
+    "live_s": (0.01, 86_400, "age below which a session is live"),
+    "inbox_batch_records": (1, 10_000, "inbox records one wake prints"),
+    "inbox_batch_bytes": (1024, 64 * MIB, "inbox bytes one wake prints (one record may exceed)"),
+    "payload_wait_s": (0.01, 60, "how long a hook waits for its payload"),
+    "listener_poll_s": (0.01, 60, "listener's check of its host, and of the inbox without notification"),
+    "listener_lock_wait_s": (0, 600, "wait for the lock of a listener whose host is another or dead"),
+    "renew_after_s": (1, 3000, "idle time after which the listener asks to be renewed"),
+    "one_shot_grace_s": (0, 4, "how long a listener of a one-shot host waits"),
+    "codex_timeout_s": (0.1, 600, "one run of the queue program"),
+    "codex_attempts": (1, 10, "automatic runs of the queue program for one notice"),
+    "codex_backoff_s": (0.01, 600, "between two runs of the queue program"),
+    "request_line_max_bytes": (64 * KIB, 256 * MIB, "one MCP request line"),
+    "shutdown_grace_s": (0.1, 60, "time for an orderly end"),
+    "progress_interval_s": (0, 86_400, "quiet time after which an executor is nudged (0: never)"),
+}
+
+# Older names that scripts already use for a setting.
+ALIASES = {"progress_interval_s": "INTERLINK_PROGRESS_INTERVAL", "relay_queue_max_messages": "INTERLINK_QUEUE_CAP"}
+
+
+def env_name(name: str) -> str:
+    """The environment variable of a setting, `INTERLINK_<NAME>`."""
+    return "INTERLINK_" + name.upper()
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Settings from the environment. Never raises: see `Settings.problems` (one line each)."""
+    out = Settings()
+    for name, (low, high, _doc) in TABLE.items():
+        for var in (env_name(name), ALIASES.get(name, "")):
+            text = environ.get(var, "")
+            if text:
+                value = _parse(name, text, low, high)
+                if value is None:
+                    default = getattr(Settings, name)
+                    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+                    out.problems.append(
+                        f"{var}={text[:60]!r} is not valid: use {low:g} to {high:g}"
+                        f"{' (comma-separated)' if isinstance(default, tuple) else ''}; {shown} is used"
+                    )
+                else:
+                    setattr(out, name, value)
+                break
+    return out
+
+
+def _parse(name: str, text: str, low: float, high: float) -> object | None:
+    try:
+        if isinstance(getattr(Settings, name), tuple):
+            numbers = tuple(float(part) for part in text.split(","))
+            return numbers if numbers and all(low <= n <= high for n in numbers) else None
+        number = float(text) if name.endswith("_s") else int(text)
+    except ValueError:
+        return None
+    return number if low <= number <= high else None
