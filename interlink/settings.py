@@ -59,6 +59,17 @@ class Settings:
     roster_max: int = 4096
     waiters_max: int = 10_000
     retry_after_s: float = 5
+    relay_body_room_bytes: int = 16 * KIB
+    relay_body_timeout_s: float = 30
+    relay_bodies_max_bytes: int = 256 * MIB
+    relay_route_max_bytes: int = 512
+    relay_batch_bytes: int = 8 * MIB
+    relay_acks_max: int = 4096
+    relay_announce_max_bytes: int = 16 * KIB
+    relay_group_bytes: int = 16 * MIB
+    relay_keep_alive_s: float = 75
+    relay_roster_save_s: float = 60
+    relay_reserve_bytes: int = 16 * MIB
     # Relay client
     poll_timeout_ms: int = 25_000
     poll_batch: int = 256
@@ -128,6 +139,17 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "roster_max": (1, 1_000_000, "entries of the roster"),
     "waiters_max": (1, 1_000_000, "long polls waiting at one time"),
     "retry_after_s": (1, 3600, "Retry-After of a full relay"),
+    "relay_body_room_bytes": (1024, 1 * MIB, "room for the envelope in a relay request beside its message"),
+    "relay_body_timeout_s": (0.01, 300, "how long the relay waits for a request's body"),
+    "relay_bodies_max_bytes": (1024, 1 << 40, "request bodies that the relay holds in memory at one time"),
+    "relay_route_max_bytes": (64, 4096, "one route (recipient) at the relay"),
+    "relay_batch_bytes": (1024, 1 << 31, "messages in one answer to a poll (one alone may exceed)"),
+    "relay_acks_max": (1, 1_000_000, "acknowledgements in one request"),
+    "relay_announce_max_bytes": (1024, 1 * MIB, "one announcement at the relay"),
+    "relay_group_bytes": (1, 1 << 31, "messages that one commit of the relay takes (one alone may exceed)"),
+    "relay_keep_alive_s": (1, 3600, "how long the relay keeps an idle connection"),
+    "relay_roster_save_s": (0.05, 3600, "between two copies of a changed roster to disk"),
+    "relay_reserve_bytes": (0, 1 << 31, "disk space the relay holds back so that acks go on when the disk is full"),
     "poll_timeout_ms": (1, 300_000, "one long poll"),
     "poll_batch": (1, 256, "messages asked for in one poll"),
     "connect_timeout_s": (0.01, 300, "connecting to a relay"),
