@@ -73,9 +73,17 @@ class Settings:
     # Relay client
     poll_timeout_ms: int = 25_000
     poll_batch: int = 256
+    poll_min_s: float = 0.5
+    poll_answer_max_bytes: int = 16 * MIB
     connect_timeout_s: float = 10
     send_timeout_s: float = 30
+    send_grace_s: float = 1
+    send_parallel: int = 8
+    retry_after_max_s: float = 60
     call_timeout_s: float = 10
+    roster_grace_s: float = 3
+    roster_cache_s: float = 1
+    roster_max_bytes: int = 8 * MIB
     unregister_timeout_s: float = 3
     backoff_min_s: float = 0.5
     backoff_max_s: float = 30
@@ -152,9 +160,17 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "relay_reserve_bytes": (0, 1 << 31, "disk space the relay holds back so that acks go on when the disk is full"),
     "poll_timeout_ms": (1, 300_000, "one long poll"),
     "poll_batch": (1, 256, "messages asked for in one poll"),
+    "poll_min_s": (0, 60, "least distance of two polls of a relay that has nothing"),
+    "poll_answer_max_bytes": (64 * KIB, 1 << 30, "one answer to a poll (one whole message always fits)"),
     "connect_timeout_s": (0.01, 300, "connecting to a relay"),
     "send_timeout_s": (0.01, 300, "one send"),
+    "send_grace_s": (0, 300, "wait for the other relays once one has taken a message"),
+    "send_parallel": (1, 256, "sends under way to one relay"),
+    "retry_after_max_s": (0, 3600, "longest wait that a relay may ask for"),
     "call_timeout_s": (0.01, 300, "one ack, announce or roster call"),
+    "roster_grace_s": (0, 300, "wait for the other relays once one has given its roster"),
+    "roster_cache_s": (0, 60, "how long a roster is used again"),
+    "roster_max_bytes": (64 * KIB, 1 << 30, "one roster"),
     "unregister_timeout_s": (0.01, 60, "unregister and goodbyes at the end"),
     "backoff_min_s": (0.001, 60, "first pause after a relay failed"),
     "backoff_max_s": (0.01, 3600, "longest pause after a relay failed"),
