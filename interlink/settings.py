@@ -26,12 +26,12 @@ class Settings:
     mailbox_max_records: int = 4096
     mailbox_max_bytes: int = 32 * MIB
     tombstone_max: int = 50_000
-    prune_after_s: float = 86_400
     # Trust gate and replay memory
     fresh_ahead_s: float = 60
     fresh_behind_s: float = 86_400
     replay_slack_s: float = 60
     knock_interval_s: float = 60
+    peers_max_bytes: int = 1 * MIB
     # Notices
     notice_schedule_s: Schedule = (30, 60, 120, 240, 300)
     notice_max_bytes: int = 12_288
@@ -76,6 +76,7 @@ class Settings:
     poll_min_s: float = 0.5
     poll_answer_max_bytes: int = 16 * MIB
     connect_timeout_s: float = 10
+    keep_alive_s: float = 20
     send_timeout_s: float = 30
     send_grace_s: float = 1
     send_parallel: int = 8
@@ -119,11 +120,11 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "mailbox_max_records": (1, 1_000_000, "records with bodies in one mailbox"),
     "mailbox_max_bytes": (1024, 1 << 31, "serialized records in one mailbox"),
     "tombstone_max": (16, 1_000_000, "body-less records kept for the replay memory"),
-    "prune_after_s": (1, 31_536_000, "age at which a consumed record is pruned"),
     "fresh_ahead_s": (0, 86_400, "how far a message's time may be ahead of ours"),
     "fresh_behind_s": (1, 31_536_000, "how old a message may be"),
     "replay_slack_s": (0, 86_400, "replay memory beyond the freshness window"),
     "knock_interval_s": (0, 86_400, "least time between two shown knocks of one key"),
+    "peers_max_bytes": (1024, 64 * MIB, "the peers file"),
     "notice_schedule_s": (0.01, 86_400, "seconds between notices while something is unread"),
     "notice_max_bytes": (512, 131_071, "rendered notice text"),
     "reconcile_s": (0.01, 60, "the reconciliation loop"),
@@ -163,6 +164,7 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "poll_min_s": (0, 60, "least distance of two polls of a relay that has nothing"),
     "poll_answer_max_bytes": (64 * KIB, 1 << 30, "one answer to a poll (one whole message always fits)"),
     "connect_timeout_s": (0.01, 300, "connecting to a relay"),
+    "keep_alive_s": (0, 3600, "how long an idle connection to a relay is kept"),
     "send_timeout_s": (0.01, 300, "one send"),
     "send_grace_s": (0, 300, "wait for the other relays once one has taken a message"),
     "send_parallel": (1, 256, "sends under way to one relay"),
