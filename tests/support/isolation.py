@@ -1,4 +1,4 @@
-"""Tests never see the person's own state: a home of their own, no settings from outside, a guard on the real one."""
+"""Tests never see the person's own state: an own home, no settings from outside, a guard on the real one."""
 
 import os
 import shutil
