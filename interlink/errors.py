@@ -31,7 +31,15 @@ class StateError(InterlinkError):
 
 
 class CorruptFile(StateError):
-    """A state file does not parse, or has a newer version than this program knows (M11, M17)."""
+    """A state file does not parse (M17); a copy of its content is set aside."""
+
+    keep_copy = True
+
+
+class NewerVersion(CorruptFile):
+    """A state file of a newer version than this program knows: refused and left untouched (M11)."""
+
+    keep_copy = False
 
 
 class LockBusy(StateError):

@@ -66,7 +66,7 @@ class Settings:
     relay_batch_bytes: int = 8 * MIB
     relay_acks_max: int = 4096
     relay_announce_max_bytes: int = 16 * KIB
-    relay_group_bytes: int = 16 * MIB
+    relay_group_bytes: int = 8 * MIB
     relay_keep_alive_s: float = 75
     relay_roster_save_s: float = 60
     relay_reserve_bytes: int = 16 * MIB
@@ -158,7 +158,7 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "relay_group_bytes": (1, 1 << 31, "messages that one commit of the relay takes (one alone may exceed)"),
     "relay_keep_alive_s": (1, 3600, "how long the relay keeps an idle connection"),
     "relay_roster_save_s": (0.05, 3600, "between two copies of a changed roster to disk"),
-    "relay_reserve_bytes": (0, 1 << 31, "disk space the relay holds back so that acks go on when the disk is full"),
+    "relay_reserve_bytes": (0, 1 << 31, "disk space held back so that acks go on when the disk is full"),
     "poll_timeout_ms": (1, 300_000, "one long poll"),
     "poll_batch": (1, 256, "messages asked for in one poll"),
     "poll_min_s": (0, 60, "least distance of two polls of a relay that has nothing"),

@@ -69,6 +69,23 @@ def ensure_dir(path: str, root: str) -> str:
     return path
 
 
+def make_dirs(path: str) -> None:
+    """Make a directory and its missing parents, each 0700 and durable. Existing ones stay as they are.
+
+    Raises OSError (the caller says what it was for).
+    """
+    parent = os.path.dirname(path)
+    if parent != path and not os.path.isdir(parent):
+        make_dirs(parent)
+    try:
+        os.mkdir(path, DIR_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    else:
+        sync_dir(parent)
+
+
 def tighten(path: str) -> bool:
     """Take away group and other modes, where there are any. True when something was changed (M29)."""
     if os.name == "nt":

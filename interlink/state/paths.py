@@ -86,6 +86,14 @@ class Layout:
     def notifier_lock(self, identity: str, session: str) -> str:
         return os.path.join(self.mailbox_dir(identity), check_session(session) + ".notifier-lock")
 
+    def sessions_with_mailbox(self, identity: str) -> list[str]:
+        """Sessions of this identity that have a mailbox file, sorted."""
+        try:
+            names = os.listdir(self.mailbox_dir(identity))
+        except FileNotFoundError:
+            return []
+        return sorted(n[:-5] for n in names if n.endswith(".json") and not n.startswith("."))
+
     # Claude inbox: inbox/<session>.*
     def inbox_dir(self) -> str:
         return os.path.join(self.root, "inbox")
@@ -105,7 +113,7 @@ class Layout:
         return os.path.join(self.root, "outbox", check_identity(identity), check_session(session) + ".json")
 
     def replay(self, identity: str, part: str = "log") -> str:
-        """`part`: log (the memory), lock."""
+        """`part`: log (the memory), lock, pending (the session in the middle of an admission)."""
         return os.path.join(self.root, "replay", f"{check_identity(identity)}.{part}")
 
     def task_dir(self, session: str) -> str:

@@ -1,0 +1,272 @@
+"""The mailbox on disk: one snapshot, replaced atomically, one write a batch (M1, M15 to M17).
+
+    with mailbox.change() as box:      # lock, newest content
+        ...                            # mutate
+        box.dirty = True               # commit at the end: temporary file, sync, rename, sync
+
+Reading needs no lock: the file is replaced whole. The parsed content is cached by (inode, size, mtime),
+so that an idle second costs a stat (M9). A corrupt file is never overwritten; a copy is set aside (M17).
+All functions block; sessions call them in a worker thread.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from interlink import log
+from interlink.errors import CorruptFile, StateError
+from interlink.mailbox import notice as notices
+from interlink.mailbox import states
+from interlink.mailbox.box import Box, is_local
+from interlink.mailbox.record import Notice, Record, Tombstone
+from interlink.mailbox.rules import fetch_order, page_after
+from interlink.mailbox.staging import Acknowledged, Receipt
+from interlink.mailbox.staging import acknowledge as consume
+from interlink.settings import Settings
+from interlink.state import files
+from interlink.state.locks import Lock
+from interlink.state.paths import Layout
+
+
+class View(NamedTuple):
+    """Which records this user sees now: senders on the allowlist, own key, local sources (G7)."""
+
+    identity: str
+    petnames: Mapping[str, str]  # public key -> petname
+    now_ms: int
+
+    def sees(self, record: Record) -> bool:
+        """False for unread mail of a removed peer (quarantined) and an ephemeral message past its life."""
+        expires = record.local.expires_ms if record.local is not None else None
+        if expires is not None and expires <= self.now_ms:
+            return False
+        sender = record.message.sender
+        return sender == self.identity or sender in self.petnames or is_local(sender)
+
+    def name(self, record: Record | Tombstone) -> str:
+        """The petname that the user has for the sender now, else the one at arrival."""
+        sender = record.message.sender if isinstance(record, Record) else record.sender
+        return self.petnames.get(sender) or record.peer
+
+
+class Page(NamedTuple):
+    """Records of one fetch, and how many unread ones lie behind them."""
+
+    records: list[Record]
+    more: int
+    unread: int
+
+
+class Handoff(NamedTuple):
+    """A reservation to hand to the host now; `waiting` = the attention-worthy records that it covers."""
+
+    notice: Notice
+    waiting: list[Record]
+    progress: int  # unread progress beside them
+
+
+class Mailbox:
+    """One identity's and session's mailbox. Several processes may use the same file."""
+
+    def __init__(self, layout: Layout, identity: str, session: str, settings: Settings) -> None:
+        self.identity = identity
+        self.session = session
+        self.path = layout.mailbox(identity, session)
+        self.settings = settings
+        self._layout = layout
+        self._lock = Lock(layout.mailbox_lock(identity, session))
+        self._guard = threading.RLock()
+        self._box: Box | None = None
+        self._sig: tuple[int, int, int] | None = None
+        self.fault = ""  # the present storage fault, one line; "" when all is well
+
+    # -- content ------------------------------------------------------------------------------------
+
+    def signature(self) -> tuple[int, int, int] | None:
+        """Changes whenever the file does: one stat (M9)."""
+        return files.signature(self.path)
+
+    def read(self) -> Box:
+        """The present content, not to be changed. StateError or CorruptFile where it cannot be read."""
+        with self._guard, self._noting_faults():
+            sig = files.signature(self.path)
+            if self._box is None or sig != self._sig:
+                self._box = self._load()
+            return self._box
+
+    def _load(self) -> Box:
+        sig = files.signature(self.path)
+        data = files.read_bytes(self.path)
+        if data is None:
+            self._sig = None
+            return Box(self.identity, self.session)
+        try:
+            box = Box.decode(data, self.identity, self.session, self.path)
+        except CorruptFile as exc:
+            if exc.keep_copy:
+                self._keep_copy(data)
+            raise
+        self._sig = sig
+        return box
+
+    def _keep_copy(self, data: bytes) -> None:
+        copy = f"{self.path}.corrupt-{hashlib.sha256(data).hexdigest()[:8]}"
+        if files.signature(copy) is None:
+            files.atomic_write(copy, data)
+            log.event("mailbox_corrupt", session=self.session, copy=copy)
+
+    @contextmanager
+    def change(self) -> Iterator[Box]:
+        """The newest content under the lock; committed at the end when `box.dirty` was set.
+
+        After any failure the memory is dropped and the file is what it was. Raises StateError.
+        """
+        with self._guard, self._noting_faults():
+            files.ensure_dir(os.path.dirname(self.path), self._layout.root)
+            with self._lock:
+                box = self.read()
+                box.dirty = False
+                try:
+                    yield box
+                    if box.dirty:
+                        files.atomic_write(self.path, box.encode())
+                        self._sig = files.signature(self.path)
+                except BaseException:
+                    self._box = self._sig = None
+                    raise
+                box.dirty = False
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except StateError as exc:
+            if self.fault != str(exc):
+                log.event("mailbox_fault", session=self.session, error=exc)
+            self.fault = str(exc)
+            raise
+        if self.fault:
+            log.event("mailbox_ok", session=self.session)
+        self.fault = ""
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def fetch(self, view: View, limit: int, after: tuple[str, str] | None = None) -> Page:
+        """Current unread messages in stable order; consumes nothing, writes nothing (M4)."""
+        with self._guard:
+            box = self.read()
+            ordered = [r for r in fetch_order(box.records.values()) if view.sees(r)]
+            page = page_after(ordered, self._place(box, after))
+            return Page(page[:limit], max(0, len(page) - limit), len(ordered))
+
+    @staticmethod
+    def _place(box: Box, after: tuple[str, str] | None) -> tuple[bool, int] | None:
+        if after is None:
+            return None
+        record = box.records.get(after)
+        if record is not None:
+            return (record.is_update, record.seq)
+        tomb = box.tombstones.get(after)
+        return None if tomb is None else (False, tomb.seq)
+
+    def find(self, msg_id: str, sender: str | None = None) -> list[Record | Tombstone]:
+        """Records and tombstones with this message or receipt id."""
+        with self._guard:
+            box = self.read()
+            found: list[Record | Tombstone] = [
+                r for r in box.records.values() if msg_id in (r.receipt_id, r.message.msg_id)
+            ]
+            found += [t for t in box.tombstones.values() if t.msg_id == msg_id]
+            return [f for f in found if sender is None or f.key[0] == sender]
+
+    def history(self, sender: str) -> list[Record | Tombstone]:
+        """Everything kept of one sender, by (ts, message id); a tombstone has no body any more."""
+        with self._guard:
+            box = self.read()
+            kept: list[Record | Tombstone] = [r for r in box.records.values() if r.message.sender == sender]
+            kept += [t for t in box.tombstones.values() if t.sender == sender]
+        return sorted(kept, key=lambda k: (k.message.ts if isinstance(k, Record) else k.ts, k.key[1]))
+
+    def quarantined(self, view: View) -> int:
+        """Unread messages of senders that are no longer on the allowlist (G7)."""
+        with self._guard:
+            return sum(1 for r in self.read().records.values() if r.unread and not view.sees(r))
+
+    def watermark(self) -> int:
+        """Every attention-worthy message with a lower admission sequence is consumed (C11)."""
+        with self._guard:
+            box = self.read()
+            return min((r.seq for r in box.records.values() if r.attention), default=box.head.next_seq)
+
+    # -- consuming ----------------------------------------------------------------------------------
+
+    def acknowledge(self, receipts: list[Receipt], now_ms: int) -> Acknowledged:
+        """Consume exactly these receipts, durably, with one write (M5, M13)."""
+        with self.change() as box:
+            result = consume(box, receipts, now_ms, self.settings)
+            box.dirty = result.newly > 0
+        return result
+
+    # -- notices ------------------------------------------------------------------------------------
+
+    def reserve(self, view: View, new_id: str, *, taking_over: bool = False) -> Handoff | None:
+        """The notice to hand off now, reserved durably before it is returned; None where none is due (M7)."""
+        with self._guard:
+            if not taking_over and not self._step(self.read(), view, new_id, False).changed:
+                return None
+        with self.change() as box:
+            step = self._step(box, view, new_id, taking_over)
+            if step.changed:
+                box.head.notice = step.notice
+                box.dirty = True
+            if not step.handoff or step.notice is None:
+                return None
+            seen = [r for r in box.records.values() if r.unread and view.sees(r)]
+            waiting = [r for r in seen if r.attention and r.seq <= step.notice.through]
+            return Handoff(step.notice, waiting, sum(1 for r in seen if r.is_update))
+
+    def _step(self, box: Box, view: View, new_id: str, taking_over: bool) -> notices.Step:
+        unread = [r.seq for r in box.records.values() if r.attention and view.sees(r)]
+        return notices.step(
+            box.head.notice,
+            unread,
+            view.now_ms,
+            self.settings.notice_schedule_s,
+            new_id,
+            taking_over=taking_over,
+        )
+
+    def settle(self, notice_id: str, state: str, now_ms: int, *, definite_failure: bool) -> bool:
+        """Write what became of a handoff: the reservation's state and the states of what it covers (S3).
+
+        False where the reservation was released or replaced meanwhile: nothing is changed then.
+        """
+        with self.change() as box:
+            current = box.head.notice
+            if current is None or current.id != notice_id:
+                return False
+            box.head.notice = notices.settle(
+                current, state, now_ms, self.settings.notice_schedule_s, definite_failure=definite_failure
+            )
+            for record in box.records.values():
+                if record.attention and record.seq <= current.through:
+                    moved = states.advance(record.state, state)
+                    if moved != record.state:
+                        record.state = moved
+                        box.put(record)
+            box.dirty = True
+            return True
+
+    def next_look_ms(self) -> int | None:
+        """When the reservation has to be looked at again if the file does not change; None = not at all."""
+        with self._guard:
+            notice = self.read().head.notice
+            return None if notice is None else notice.retry_at
+
+    def update(self, mutate: Callable[[Box], bool]) -> None:
+        """Run a change that says whether it changed anything."""
+        with self.change() as box:
+            box.dirty = mutate(box)

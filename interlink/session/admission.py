@@ -1,0 +1,174 @@
+"""From decoded messages to durable records: gate, mailbox, replay memory, in this order (G1, G5, G6, M1).
+
+One lock, one write and one synced append a batch. Whatever is returned as anything but KEPT may be
+acknowledged to the relay: it is on disk, or known, or refused for good.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from interlink import log
+from interlink.errors import StateError
+from interlink.mailbox import staging
+from interlink.mailbox.box import Box
+from interlink.mailbox.record import Local, Record, Tombstone, content_fingerprint
+from interlink.mailbox.store import Mailbox
+from interlink.settings import Settings
+from interlink.state.paths import Layout
+from interlink.trust import gate
+from interlink.trust.replay import Entry, ReplayMemory, digest_of
+from interlink.trust.wire import Message
+
+
+class Incoming(NamedTuple):
+    """One decoded message and the bytes that it arrived with."""
+
+    message: Message
+    size: int
+
+
+class Admitted(NamedTuple):
+    """`outcome`: an outcome of `mailbox.staging` or a refusal of `trust.gate`."""
+
+    outcome: str
+    petname: str = ""
+    record: Record | None = None
+
+    @property
+    def settled(self) -> bool:
+        """True when the relay may forget it (G6)."""
+        return self.outcome != staging.KEPT
+
+
+class Admission:
+    """Admits into one mailbox. All its processes share the files; `counts` are this process's own."""
+
+    def __init__(self, layout: Layout, mailbox: Mailbox, settings: Settings) -> None:
+        self.mailbox = mailbox
+        self.counts: Counter[str] = Counter()
+        self.expired_by: Counter[str] = Counter()  # sender key -> refused as expired (G3)
+        self.full = False
+        self._layout = layout
+        self._settings = settings
+        self._memory = ReplayMemory(layout, mailbox.identity)
+
+    def open(self, now_ms: int) -> None:
+        """Make sure that the replay memory knows what our mailbox holds. StateError where it cannot."""
+        with self._memory.locked(self.mailbox.session, self._recover, now_ms) as memory:
+            memory.remember(self._recover(self.mailbox.session))
+
+    def admit(self, batch: Sequence[Incoming], petnames: Mapping[str, str], now_ms: int) -> list[Admitted]:
+        """Judge and store a batch. StateError where storage fails: then nothing of it may be acknowledged."""
+        with self._memory.locked(self.mailbox.session, self._recover, now_ms) as memory:
+            with self.mailbox.change() as box:
+                if batch:
+                    staging.prune(box, now_ms, self._settings)
+                ask = staging.memory_of(box, self.mailbox.session, _asking(memory))
+                results = self._admit_all(box, batch, petnames, now_ms, ask)
+            self._remember(memory, results)
+        self._count(batch, results)
+        return results
+
+    def admit_local(self, msg: Message, size: int, local: Local, now_ms: int) -> staging.Staged:
+        """Store a message of a local source: no gate, since no key; the state root is the proof (L1)."""
+        with self.mailbox.change() as box:
+            staging.prune(box, now_ms, self._settings)
+            staged = staging.stage(box, msg, msg.sender, size, now_ms, self._settings, secrets.token_hex(8), local)
+            if staged.outcome == staging.REPEATED:
+                box.dirty = staging.note_repeat(box, msg, now_ms, self._settings, local)
+            else:
+                box.dirty = staged.outcome != staging.KEPT
+        return staged
+
+    def _admit_all(
+        self,
+        box: Box,
+        batch: Sequence[Incoming],
+        petnames: Mapping[str, str],
+        now_ms: int,
+        ask: gate.Memory,
+    ) -> list[Admitted]:
+        results: list[Admitted] = []
+        full = False
+        for message, size in batch:
+            verdict = gate.judge(message, self.mailbox.identity, petnames, ask, now_ms, self._settings)
+            if verdict.reason == gate.REPEAT:
+                if staging.note_repeat(box, message, now_ms, self._settings):
+                    box.dirty = True
+                results.append(Admitted(staging.REPEATED, verdict.petname))
+            elif not verdict.admitted:
+                results.append(Admitted(verdict.reason, verdict.petname))
+            elif full:  # keep the order of what waits: nothing overtakes the first that had no room
+                results.append(Admitted(staging.KEPT, verdict.petname))
+            else:
+                staged = staging.stage(
+                    box, message, verdict.petname, size, now_ms, self._settings, secrets.token_hex(8)
+                )
+                full = staged.outcome == staging.KEPT
+                box.dirty = box.dirty or not full
+                if staged.collided:
+                    log.event("collision", msg_id=message.msg_id, sender=message.sender[:8])
+                results.append(Admitted(staged.outcome, verdict.petname, staged.record))
+        return results
+
+    def _remember(self, memory: ReplayMemory, results: Iterable[Admitted]) -> None:
+        memory.remember(
+            _entry(r.record, self.mailbox.session, self._settings) for r in results if r.record is not None
+        )
+
+    def _recover(self, session: str | None) -> list[Entry]:
+        """What the mailbox of a session (None: every one of the identity) remembers."""
+        sessions = [session] if session is not None else self._sessions()
+        entries: list[Entry] = []
+        for name in sessions:
+            box_of = self.mailbox if name == self.mailbox.session else self._other(name)
+            try:
+                box = box_of.read()
+            except StateError as exc:  # that session reports its own fault; it must not stop this one
+                log.event("replay_memory_incomplete", session=name, error=exc)
+                continue
+            entries += [_entry(r, name, self._settings) for r in box.records.values() if r.message.sig]
+            entries += [_buried(t, name, self._settings) for t in box.tombstones.values()]
+        return entries
+
+    def _other(self, session: str) -> Mailbox:
+        return Mailbox(self._layout, self.mailbox.identity, session, self._settings)
+
+    def _sessions(self) -> list[str]:
+        return self._layout.sessions_with_mailbox(self.mailbox.identity)
+
+    def _count(self, batch: Sequence[Incoming], results: Sequence[Admitted]) -> None:
+        full = False
+        for incoming, result in zip(batch, results, strict=True):
+            self.counts[result.outcome] += 1
+            full = full or result.outcome == staging.KEPT
+            if result.outcome in gate.REFUSALS:
+                msg = incoming.message
+                log.event("refused", reason=result.outcome, sender=msg.sender[:8], msg_id=msg.msg_id)
+                if result.outcome == gate.EXPIRED:
+                    self.expired_by[msg.sender] += 1
+        if full != self.full:
+            log.event("mailbox_full" if full else "mailbox_has_room", session=self.mailbox.session)
+            self.full = full
+
+
+def _asking(memory: ReplayMemory) -> Callable[[Message, str], str]:
+    def session_of(msg: Message, fp: str) -> str:
+        return memory.session_of(digest_of(msg.sender, msg.msg_id, fp))
+
+    return session_of
+
+
+def _entry(record: Record, session: str, settings: Settings) -> Entry:
+    msg = record.message
+    fp = record.fp or content_fingerprint(msg)
+    forget = gate.forget_at_ms(msg.ts, record.arrived_ms, settings)
+    return Entry(forget, digest_of(msg.sender, msg.msg_id, fp), session)
+
+
+def _buried(tomb: Tombstone, session: str, settings: Settings) -> Entry:
+    # an alias stands for a message that was sent under the id before its mark
+    forget = gate.forget_at_ms(tomb.ts, tomb.arrived_ms, settings)
+    return Entry(forget, digest_of(tomb.sender, tomb.source_id or tomb.msg_id, tomb.fp), session)
