@@ -61,6 +61,7 @@ class Settings:
     retry_after_s: float = 5
     relay_body_room_bytes: int = 16 * KIB
     relay_body_timeout_s: float = 30
+    relay_linger_s: float = 1
     relay_bodies_max_bytes: int = 256 * MIB
     relay_route_max_bytes: int = 512
     relay_batch_bytes: int = 8 * MIB
@@ -95,10 +96,11 @@ class Settings:
     inbox_batch_records: int = 64
     inbox_batch_bytes: int = 256 * KIB
     payload_wait_s: float = 3
+    payload_total_s: float = 60
     listener_poll_s: float = 1
+    listener_stat_s: float = 0.06
     listener_lock_wait_s: float = 10
     renew_after_s: float = 3000
-    one_shot_grace_s: float = 2
     # Codex
     codex_timeout_s: float = 30
     codex_attempts: int = 3
@@ -150,6 +152,7 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "retry_after_s": (1, 3600, "Retry-After of a full relay"),
     "relay_body_room_bytes": (1024, 1 * MIB, "room for the envelope in a relay request beside its message"),
     "relay_body_timeout_s": (0.01, 300, "how long the relay waits for a request's body"),
+    "relay_linger_s": (0, 60, "how long a refused body is drained, so that its sender can read why"),
     "relay_bodies_max_bytes": (1024, 1 << 40, "request bodies that the relay holds in memory at one time"),
     "relay_route_max_bytes": (64, 4096, "one route (recipient) at the relay"),
     "relay_batch_bytes": (1024, 1 << 31, "messages in one answer to a poll (one alone may exceed)"),
@@ -180,11 +183,12 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "live_s": (0.01, 86_400, "age below which a session is live"),
     "inbox_batch_records": (1, 10_000, "inbox records one wake prints"),
     "inbox_batch_bytes": (1024, 64 * MIB, "inbox bytes one wake prints (one record may exceed)"),
-    "payload_wait_s": (0.01, 60, "how long a hook waits for its payload"),
-    "listener_poll_s": (0.01, 60, "listener's check of its host, and of the inbox without notification"),
+    "payload_wait_s": (0.01, 60, "how long a hook waits for the next bytes of its payload"),
+    "payload_total_s": (0.01, 600, "how long a hook waits for its payload in all"),
+    "listener_poll_s": (0.01, 60, "listener's check of its host and its server"),
+    "listener_stat_s": (0.01, 60, "listener's look at the inbox where the system does not notify"),
     "listener_lock_wait_s": (0, 600, "wait for the lock of a listener whose host is another or dead"),
     "renew_after_s": (1, 3000, "idle time after which the listener asks to be renewed"),
-    "one_shot_grace_s": (0, 4, "how long a listener of a one-shot host waits"),
     "codex_timeout_s": (0.1, 600, "one run of the queue program"),
     "codex_attempts": (1, 10, "automatic runs of the queue program for one notice"),
     "codex_backoff_s": (0.01, 600, "between two runs of the queue program"),

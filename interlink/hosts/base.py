@@ -1,0 +1,49 @@
+"""What every host adapter offers: one call that hands over a notice and says truly what became of it (M2)."""
+
+from typing import NamedTuple, Protocol
+
+INBOX_QUEUED = "inbox_queued"
+NOTIFICATION_SENT = "notification_sent"
+HOST_QUEUED = "host_queued"
+DELIVERY_FAILED = "delivery_failed"
+
+
+class Notice(NamedTuple):
+    """A notice ready to be shown. It never holds a body (M3).
+
+    `through`: the highest admission sequence that it covers (C11); `count`: how many messages; `kind`: "notice",
+    or "pairing", whose messages are not in the mailbox.
+    """
+
+    id: str
+    text: str
+    through: int
+    count: int
+    kind: str = "notice"
+
+
+class Outcome(NamedTuple):
+    """`state` is one of the delivery states of S. `reason` says why it failed.
+
+    `uncertain`: it may have arrived (a timeout). `permanent`: trying again cannot help.
+    """
+
+    state: str
+    ok: bool
+    uncertain: bool = False
+    reason: str = ""
+    permanent: bool = False
+
+
+class HostAdapter(Protocol):
+    """One kind of host. A new host is one file with this interface."""
+
+    name: str
+
+    async def handoff(self, notice: Notice) -> Outcome:
+        """Hand the notice over. A failure is an Outcome, not an exception."""
+        ...
+
+    async def aclose(self) -> None:
+        """Leave nothing running."""
+        ...

@@ -1,0 +1,98 @@
+"""The host that started this listener: is it still there, and will it take a wake-up at all (H3, H6)."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from interlink.hosts.registry import hook_host_pid
+from interlink.state.process import Process, command_line
+
+# Options of the host that take the next argument whatever it looks like, so that `--system-prompt -p` is no `-p`.
+_TAKES_VALUE = frozenset(
+    (
+        "--add-dir",
+        "--agent",
+        "--agents",
+        "--allowedTools",
+        "--allowed-tools",
+        "--append-system-prompt",
+        "--append-system-prompt-file",
+        "--betas",
+        "--debug-file",
+        "--disallowedTools",
+        "--disallowed-tools",
+        "--effort",
+        "--fallback-model",
+        "--file",
+        "--json-schema",
+        "--max-budget-usd",
+        "--max-thinking-tokens",
+        "--max-turns",
+        "--mcp-config",
+        "--model",
+        "--name",
+        "-n",
+        "--output-format",
+        "--permission-mode",
+        "--permission-prompt-tool",
+        "--plugin-dir",
+        "--session-id",
+        "--setting-sources",
+        "--settings",
+        "--system-prompt",
+        "--system-prompt-file",
+        "--tools",
+    )
+)
+_SHORT_FLAGS = frozenset("cpvh")
+
+
+class Host:
+    """The host process, from CLAUDE_PID. Without that variable our parent stands for it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        pid = hook_host_pid(environ)
+        self.process = None if pid is None else Process.of(pid)
+        self._lost = pid is not None and self.process is None
+        self._parent = os.getppid()
+        self._environ = environ
+
+    def gone(self) -> bool:
+        """True when the host has ended: nobody would take what we print."""
+        if self._lost:
+            return True
+        if self.process is not None:
+            return not self.process.alive()
+        return os.getppid() != self._parent
+
+    def one_shot(self) -> bool:
+        """True for a host that answers one prompt and ends: it waits for us and drops a late wake-up (H6).
+
+        A host that reads a stream of prompts looks alike once its input is closed; that cannot be seen from here.
+        """
+        env = self._environ
+        if self.process is None or (
+            env.get("CLAUDE_CODE_SESSION_ATTENDED") == "1" and env.get("CLAUDE_CODE_ENTRYPOINT") != "sdk-cli"
+        ):
+            return False
+        words = command_line(self.process.pid)
+        return words is not None and prints_once(words[1:])
+
+
+def prints_once(arguments: Sequence[str]) -> bool:
+    """True for `-p` or `--print` among the host's arguments, unless they say that input is a stream."""
+    printing = False
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name == "--input-format":
+            if (value if equals else next(words, "")) == "stream-json":
+                return False
+        elif word in _TAKES_VALUE:
+            next(words, None)
+        elif word == "--print" or (
+            word[:1] == "-" and "p" in word[1:] and all(c in _SHORT_FLAGS for c in word[1:])
+        ):
+            printing = True
+    return printing
