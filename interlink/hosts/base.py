@@ -1,6 +1,7 @@
 """What every host adapter offers: one call that hands over a notice and says truly what became of it (M2)."""
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 INBOX_QUEUED = "inbox_queued"
 NOTIFICATION_SENT = "notification_sent"
@@ -8,7 +9,8 @@ HOST_QUEUED = "host_queued"
 DELIVERY_FAILED = "delivery_failed"
 
 
-class Notice(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Notice:
     """A notice ready to be shown. It never holds a body (M3).
 
     `through`: the highest admission sequence that it covers (C11); `count`: how many messages; `kind`: "notice",
@@ -22,7 +24,8 @@ class Notice(NamedTuple):
     kind: str = "notice"
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Outcome:
     """`state` is one of the delivery states of S. `reason` says why it failed.
 
     `uncertain`: it may have arrived (a timeout). `permanent`: trying again cannot help.
@@ -36,9 +39,14 @@ class Outcome(NamedTuple):
 
 
 class HostAdapter(Protocol):
-    """One kind of host. A new host is one file with this interface."""
+    """One kind of host. A new host is one file with this interface.
+
+    `uses_inbox`: its notices lie in the session's inbox until the listener takes them, so that the server
+    keeps `inbox.set_consumed` true (C11).
+    """
 
     name: str
+    uses_inbox: bool
 
     async def handoff(self, notice: Notice) -> Outcome:
         """Hand the notice over. A failure is an Outcome, not an exception."""

@@ -12,6 +12,7 @@ class ClaudeInbox:
     """The adapter of one session (C2, C6). Claim the inbox first: `inbox.claim`."""
 
     name = "claude"
+    uses_inbox = True
 
     def __init__(self, layout: Layout, session: str) -> None:
         self._layout = layout

@@ -15,7 +15,6 @@ def render_notice(
     notice_id: str,
     unread: int,
     senders: Sequence[tuple[str, str, int]],
-    *,
     progress: int = 0,
     max_bytes: int = 12_288,
     name_chars: int = text.DEFAULT_NAME_CHARS,
