@@ -3,10 +3,17 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-INBOX_QUEUED = "inbox_queued"
-NOTIFICATION_SENT = "notification_sent"
-HOST_QUEUED = "host_queued"
-DELIVERY_FAILED = "delivery_failed"
+from interlink.mailbox.states import DELIVERY_FAILED, HOST_QUEUED, INBOX_QUEUED, NOTIFICATION_SENT
+
+__all__ = [
+    "DELIVERY_FAILED",
+    "HOST_QUEUED",
+    "INBOX_QUEUED",
+    "NOTIFICATION_SENT",
+    "HostAdapter",
+    "Notice",
+    "Outcome",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Admission:
         self.expired_by: Counter[str] = Counter()  # sender key -> refused as expired (G3)
         self.full = False
         self._layout = layout
-        self._settings = settings
+        self.settings = settings
         self._memory = ReplayMemory(layout, mailbox.identity)
 
     def open(self, now_ms: int) -> None:
@@ -64,7 +64,7 @@ class Admission:
         with self._memory.locked(self.mailbox.session, self._recover, now_ms) as memory:
             with self.mailbox.change() as box:
                 if batch:
-                    staging.prune(box, now_ms, self._settings)
+                    staging.prune(box, now_ms, self.settings)
                 ask = staging.memory_of(box, self.mailbox.session, _asking(memory))
                 results = self._admit_all(box, batch, petnames, now_ms, ask)
             self._remember(memory, results)
@@ -74,10 +74,10 @@ class Admission:
     def admit_local(self, msg: Message, size: int, local: Local, now_ms: int) -> staging.Staged:
         """Store a message of a local source: no gate, since no key; the state root is the proof (L1)."""
         with self.mailbox.change() as box:
-            staging.prune(box, now_ms, self._settings)
-            staged = staging.stage(box, msg, msg.sender, size, now_ms, self._settings, secrets.token_hex(8), local)
+            staging.prune(box, now_ms, self.settings)
+            staged = staging.stage(box, msg, msg.sender, size, now_ms, self.settings, secrets.token_hex(8), local)
             if staged.outcome == staging.REPEATED:
-                box.dirty = staging.note_repeat(box, msg, now_ms, self._settings, local)
+                box.dirty = staging.note_repeat(box, msg, now_ms, self.settings, local)
             else:
                 box.dirty = staged.outcome != staging.KEPT
         return staged
@@ -93,9 +93,9 @@ class Admission:
         results: list[Admitted] = []
         full = False
         for message, size in batch:
-            verdict = gate.judge(message, self.mailbox.identity, petnames, ask, now_ms, self._settings)
+            verdict = gate.judge(message, self.mailbox.identity, petnames, ask, now_ms, self.settings)
             if verdict.reason == gate.REPEAT:
-                if staging.note_repeat(box, message, now_ms, self._settings):
+                if staging.note_repeat(box, message, now_ms, self.settings):
                     box.dirty = True
                 results.append(Admitted(staging.REPEATED, verdict.petname))
             elif not verdict.admitted:
@@ -104,7 +104,7 @@ class Admission:
                 results.append(Admitted(staging.KEPT, verdict.petname))
             else:
                 staged = staging.stage(
-                    box, message, verdict.petname, size, now_ms, self._settings, secrets.token_hex(8)
+                    box, message, verdict.petname, size, now_ms, self.settings, secrets.token_hex(8)
                 )
                 full = staged.outcome == staging.KEPT
                 box.dirty = box.dirty or not full
@@ -115,7 +115,7 @@ class Admission:
 
     def _remember(self, memory: ReplayMemory, results: Iterable[Admitted]) -> None:
         memory.remember(
-            _entry(r.record, self.mailbox.session, self._settings) for r in results if r.record is not None
+            _entry(r.record, self.mailbox.session, self.settings) for r in results if r.record is not None
         )
 
     def _recover(self, session: str | None) -> list[Entry]:
@@ -129,12 +129,12 @@ class Admission:
             except StateError as exc:  # that session reports its own fault; it must not stop this one
                 log.event("replay_memory_incomplete", session=name, error=exc)
                 continue
-            entries += [_entry(r, name, self._settings) for r in box.records.values() if r.message.sig]
-            entries += [_buried(t, name, self._settings) for t in box.tombstones.values()]
+            entries += [_entry(r, name, self.settings) for r in box.records.values() if r.message.sig]
+            entries += [_buried(t, name, self.settings) for t in box.tombstones.values()]
         return entries
 
     def _other(self, session: str) -> Mailbox:
-        return Mailbox(self._layout, self.mailbox.identity, session, self._settings)
+        return Mailbox(self._layout, self.mailbox.identity, session, self.settings)
 
     def _sessions(self) -> list[str]:
         return self._layout.sessions_with_mailbox(self.mailbox.identity)

@@ -74,8 +74,10 @@ def make_dirs(path: str) -> None:
 
     Raises OSError (the caller says what it was for).
     """
+    if os.path.isdir(path):
+        return
     parent = os.path.dirname(path)
-    if parent != path and not os.path.isdir(parent):
+    if parent != path:
         make_dirs(parent)
     try:
         os.mkdir(path, DIR_MODE)
@@ -95,6 +97,21 @@ def tighten(path: str) -> bool:
         os.chmod(path, mode & 0o700)
         return True
     return False
+
+
+def tighten_tree(root: str) -> int:
+    """Tighten every wider mode below the root; returns how many were changed (M29). Links are left alone."""
+    changed = 0
+    for folder, _dirs, names in os.walk(root):
+        for path in (folder, *(os.path.join(folder, n) for n in names)):
+            try:
+                if not os.path.islink(path):
+                    changed += tighten(path)
+            except FileNotFoundError:
+                continue  # removed by another process at this moment
+            except OSError as exc:
+                raise explain(exc, f"tighten the mode of {path}") from exc
+    return changed
 
 
 def sync_dir(path: str) -> None:

@@ -110,7 +110,7 @@ class Layout:
         return os.path.join(self.root, "failed", check_identity(identity), check_session(session) + ".json")
 
     def outbox(self, identity: str, session: str) -> str:
-        return os.path.join(self.root, "outbox", check_identity(identity), check_session(session) + ".json")
+        return os.path.join(self.root, "outbox", check_identity(identity), check_session(session) + ".jsonl")
 
     def replay(self, identity: str, part: str = "log") -> str:
         """`part`: log (the memory), lock, pending (the session in the middle of an admission)."""

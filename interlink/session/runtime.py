@@ -1,0 +1,107 @@
+"""Starts a session, keeps trying while something is missing, and ends it in order (H7, X1).
+
+    WAITING --key, state root and (Codex) thread id are there--> OPEN --cancelled--> closed
+       ^-- what is missing stands in `fault`; tried again every few seconds and at every tool call
+
+The server never refuses to start: its tools say what is missing and how to mend it.
+"""
+
+from collections.abc import Callable
+
+import anyio
+from anyio import to_thread
+
+from interlink import log
+from interlink.errors import InterlinkError, SetupError, UsageError
+from interlink.session.config import Config
+from interlink.session.session import AdapterFactory, Session, open_session
+from interlink.settings import Settings
+
+RETRY_S = 2.0
+OPEN_WAIT_S = 5.0
+
+UNBOUND = (
+    "this Codex session is not bound yet: interlink's hooks bind it at the first turn. If they do not, review "
+    "and trust them in Codex (hooks need review), or see `interlink doctor`"
+)
+
+
+class Runtime:
+    """`config` None = the options are wrong; `fault` then says how. One per process."""
+
+    def __init__(
+        self, config: Config | None, fault: str, settings: Settings, make_adapter: AdapterFactory
+    ) -> None:
+        self.config = config
+        self.fault = fault
+        self.settings = settings
+        self.session: Session | None = None
+        self.bound: str | None = config.session if config else None
+        self._make_adapter = make_adapter
+        self._try_now = anyio.Event()
+        self._changed = anyio.Event()
+        self._started = anyio.Event()
+        self.on_open: list[Callable[[Session], None]] = []
+
+    async def run(self) -> None:
+        """Open the session as soon as that is possible, then run it until cancelled."""
+        told = ""
+        while self.config is not None:
+            fault = await self._open()
+            self._started.set()
+            if self.session is not None:
+                await self._run_open(self.session)
+                return
+            if fault != told:
+                log.event("not_ready", reason=fault)
+                told = fault
+            with anyio.move_on_after(RETRY_S):
+                await self._try_now.wait()
+        log.event("not_ready", reason=self.fault)
+        self._started.set()
+        await anyio.sleep_forever()
+
+    async def _open(self) -> str:
+        config, session_id = self.config, self.bound
+        assert config is not None
+        if session_id is None:
+            self.fault = UNBOUND
+        else:
+            try:
+                self.session = await to_thread.run_sync(
+                    open_session, config, session_id, self.settings, self._make_adapter
+                )
+                self.fault = ""
+            except InterlinkError as exc:
+                self.fault = str(exc)
+        self._try_now = anyio.Event()
+        self._changed.set()
+        self._changed = anyio.Event()
+        return self.fault
+
+    async def _run_open(self, session: Session) -> None:
+        for callback in self.on_open:
+            callback(session)
+        try:
+            await session.run()
+        finally:
+            await session.aclose()
+
+    async def ready(self) -> Session:
+        """The open session; SetupError says what is missing. Tries at once, for what was just mended."""
+        await self._started.wait()
+        if self.session is None and self.config is not None and self.bound is not None:
+            changed = self._changed
+            self._try_now.set()
+            with anyio.move_on_after(OPEN_WAIT_S):
+                await changed.wait()
+        if self.session is None:
+            raise SetupError(self.fault or "the session is still starting: try again")
+        return self.session
+
+    def bind(self, thread_id: str) -> None:
+        """Bind a Codex session (X1). UsageError for a second id: an instance cannot be rebound."""
+        if self.bound is not None and self.bound != thread_id:
+            raise UsageError(f"this server is bound to thread {self.bound}, and cannot be bound to another")
+        self.bound = thread_id
+        self._try_now.set()

@@ -1,0 +1,268 @@
+"""One open session: its files, its relays, its tasks."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from interlink import inbox, log
+from interlink.errors import StateError, UsageError, WireError
+from interlink.hosts import registry
+from interlink.hosts.base import HostAdapter
+from interlink.mailbox import states
+from interlink.mailbox.record import Record
+from interlink.mailbox.staging import STORED, Acknowledged, Receipt
+from interlink.mailbox.store import Mailbox, View
+from interlink.outlog import Journal, Outgoing
+from interlink.relay.client import Relays
+from interlink.session import presence
+from interlink.session.admission import Admission, Admitted
+from interlink.session.config import Config, read_token
+from interlink.session.notifier import Notifier
+from interlink.session.outbox import Outbox
+from interlink.session.receiving import Receiving
+from interlink.settings import Settings
+from interlink.state import files
+from interlink.state.paths import Layout
+from interlink.trust import wire
+from interlink.trust.gate import SELF
+from interlink.trust.identity import Identity, load_key
+from interlink.trust.peers import PeersFile
+
+SEND_WAIT_S: Final = 3.0
+
+AdapterFactory = Callable[["Session"], HostAdapter]
+
+
+def now_ms() -> int:
+    """The wall clock, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Session:
+    """Opened by `open_session` (blocking); then `run` until cancelled, then `aclose`."""
+
+    def __init__(self, config: Config, session_id: str, settings: Settings, identity: Identity) -> None:
+        self.config = config
+        self.id = session_id
+        self.settings = settings
+        self.identity = identity
+        self.layout = Layout(config.root)
+        self.peers = PeersFile(config.peers_path, identity.public, settings)
+        self.relays = Relays(config.urls, settings, token=read_token(config.token_file))
+        self.mailbox = Mailbox(self.layout, identity.public, session_id, settings)
+        self.admission = Admission(self.layout, self.mailbox, settings)
+        self.journal = Journal(self.layout, identity.public, session_id, settings)
+        self.outbox = Outbox(self.journal, identity, self.route, self.relays, settings, now_ms)
+        self.here = presence.describe_here(session_id, config.cwd)
+        self.adapter: HostAdapter
+        self.notifier: Notifier
+        self.receiving: Receiving
+        self._registration: registry.Registration | None = None
+        self._adopting = anyio.Event()
+        self._announce = anyio.Event()
+
+    @property
+    def route(self) -> str:
+        return wire.make_route(self.identity.public, self.id)
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def open(self, make_adapter: AdapterFactory) -> None:
+        """Make directories, claim the inbox, register under the host. StateError says what is wrong."""
+        files.ensure_root(self.layout.root)
+        files.tighten_tree(self.layout.root)
+        self.adapter = make_adapter(self)
+        if self.adapter.uses_inbox:
+            inbox.prepare(self.layout)
+            inbox.claim(self.layout, self.id, self.identity.public)
+        self.notifier = Notifier(
+            self.layout, self.mailbox, self.peers, self.adapter, self.settings, now_ms, self._took_over
+        )
+        self.receiving = Receiving(
+            self.admission,
+            self.peers,
+            now_ms,
+            control=self._control,
+            aside=self._aside,
+            stored=self._stored,
+        )
+        try:
+            files.remove_stale_temps(self.layout.mailbox_dir(self.identity.public))
+            self.admission.open(now_ms())
+            self.journal.load()
+        except StateError as exc:  # visible in every answer, and tried again with every batch (M17)
+            log.event("storage_fault", error=exc)
+        self._registration = registry.register(self.layout, os.getppid(), self.id, self.identity.public)
+        log.event("session", id=self.id, identity=self.identity.public[:8], host=self.config.host)
+
+    async def run(self) -> None:
+        """All tasks, until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.outbox.run)
+            group.start_soon(self.relays.poll, self.route, self.receiving.handle)
+            group.start_soon(self.notifier.run)
+            group.start_soon(self._heartbeat)
+            group.start_soon(self._adopt_outbox)
+
+    async def aclose(self) -> None:
+        """Unregister everywhere, end what was started, let go of every lock. Bounded in time."""
+        with anyio.CancelScope(shield=True):
+            await self.adapter.aclose()
+            await self.relays.unregister(wire.announcement_dict(self._announcement()))
+            await self.relays.aclose()
+            if self._registration is not None:
+                self._registration.release()
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await self.relays.announce(wire.announcement_dict(self._announcement()))
+            self._announce = anyio.Event()
+            with anyio.move_on_after(self.settings.heartbeat_s):
+                await self._announce.wait()
+
+    def _announcement(self) -> wire.Announcement:
+        return presence.make_announcement(self.identity, self.config.name, self.here, now_ms())
+
+    async def _adopt_outbox(self) -> None:
+        """The notifier's process sends what a process that died left in the outbox (T5)."""
+        while True:
+            await self._adopting.wait()
+            self._adopting = anyio.Event()
+            try:
+                count = await self.outbox.adopt()
+            except StateError as exc:
+                log.event("outbox_fault", error=exc)
+                continue
+            if count:
+                log.event("outbox_adopted", count=count)
+
+    def _took_over(self) -> None:
+        self._adopting.set()
+
+    # -- receiving ----------------------------------------------------------------------------------
+
+    def _stored(self, results: list[Admitted]) -> None:
+        for result in results:
+            if result.outcome == STORED and result.record is not None:
+                record = result.record
+                log.event("stored", msg_id=record.receipt_id, peer=record.message.sender[:8], seq=record.seq)
+        self.notifier.nudge()
+
+    async def _control(self, msg: wire.Message) -> bool:
+        log.event("pairing_ignored", kind=msg.kind, sender=msg.sender[:8])
+        return True
+
+    async def _aside(self, results: list[Admitted]) -> None:
+        for result in results:
+            log.event("undeliverable", peer=result.petname, size=result.record.size if result.record else None)
+
+    # -- reading and consuming ----------------------------------------------------------------------
+
+    def view(self) -> View:
+        """What this user sees now. SetupError while peers.json cannot be used (G7)."""
+        return View(self.identity.public, self.peers.current().by_key, now_ms())
+
+    async def acknowledge(self, receipts: list[Receipt]) -> Acknowledged:
+        """Consume receipts durably, and tell the listener's inbox what is consumed."""
+        result = await to_thread.run_sync(self.mailbox.acknowledge, receipts, now_ms())
+        for resume_id in result.resumed:
+            log.event("resumed", resume_id=resume_id)
+        if result.newly:
+            await to_thread.run_sync(self._mark_consumed)
+        self.notifier.nudge()
+        return result
+
+    def _mark_consumed(self) -> None:
+        if self.adapter.uses_inbox:
+            inbox.set_consumed(self.layout, self.id, self.mailbox.watermark())
+
+    # -- sending ------------------------------------------------------------------------------------
+
+    async def roster(self) -> list[presence.Seen] | None:
+        """The valid roster of all relays that answer; None where none does."""
+        entries = await self.relays.roster()
+        if not entries and not any(s.up for s in self.relays.status()):
+            return None
+        return presence.read_roster(entries, now_ms(), self.settings)
+
+    async def target(self, to: str, session: str | None, in_reply_to: str | None) -> presence.Target:
+        """Where a message goes (B4). UsageError or SetupError: nothing is sent then."""
+        petname, key = presence.whose(to, self.peers.current(), self.identity.public)
+        sticky = await to_thread.run_sync(self._sticky, key)
+        replying = await to_thread.run_sync(self._replying, key, in_reply_to) if in_reply_to else None
+        roster = await self.roster()
+        return presence.choose(petname, key, session or None, roster, sticky, self.id, replying, self.settings)
+
+    def _sticky(self, key: str) -> list[str]:
+        """Sessions of this key that wrote to us, latest first."""
+        records = [r for r in self.mailbox.history(key) if isinstance(r, Record)]
+        found = [_session_of(r, key) for r in sorted(records, key=lambda r: -r.seq)]
+        own = self.id if key == self.identity.public else None
+        return list(dict.fromkeys(s for s in found if s and s != own))
+
+    def _replying(self, key: str, in_reply_to: str) -> str | None:
+        for found in self.mailbox.find(in_reply_to, key):
+            if isinstance(found, Record):
+                return _session_of(found, key)
+        return None
+
+    async def send(
+        self,
+        target: presence.Target,
+        text: str,
+        *,
+        status: str | None = None,
+        task_id: str | None = None,
+        in_reply_to: str | None = None,
+    ) -> tuple[Outgoing, str]:
+        """Take a message durably and try to hand it over. Returns it and its state after a few seconds.
+
+        UsageError when it is too long or the outbox is full; StateError where the disk does not take it.
+        """
+        if target.petname == SELF and target.session == self.id:
+            raise UsageError("this is a message to this very session: name another session of yours")
+        out = Outgoing(
+            msg_id=secrets.token_hex(16),
+            peer=target.petname,
+            to=target.key,
+            route=target.route,
+            text=text,
+            ts=now_ms(),
+            status=status,
+            task_id=task_id,
+            in_reply_to=in_reply_to,
+        )
+        await self.outbox.put(out)
+        state = await self.outbox.settled(out, SEND_WAIT_S)
+        log.event("sent", msg_id=out.msg_id, peer=out.to[:8], state=state)
+        return out, state
+
+    def outbound(self, msg_id: str) -> Outgoing | None:
+        """An entry of the outbound log."""
+        return self.journal.entries.get(msg_id)
+
+    def pending(self) -> list[Outgoing]:
+        """What no relay has taken yet."""
+        return [o for o in self.journal.entries.values() if o.state == states.PENDING]
+
+
+def _session_of(record: Record, key: str) -> str | None:
+    """The session in an unsigned `reply_to`, where it is a route of the sender's own key."""
+    try:
+        owner, session = wire.split_route(record.message.reply_to or "")
+    except WireError:
+        return None
+    return session if owner == key and session else None
+
+
+def open_session(config: Config, session_id: str, settings: Settings, make_adapter: AdapterFactory) -> Session:
+    """Open a session. SetupError or StateError says what is missing and how to mend it."""
+    identity = load_key(config.key_path)
+    session = Session(config, session_id, settings, identity)
+    session.open(make_adapter)
+    return session
