@@ -78,19 +78,9 @@ def attribute(value: str) -> str:
 
 def defang(body: str) -> str:
     """A body that cannot forge our markup: U+200B after `<` in `<interlink` and `</interlink`."""
-    lowered = body.lower()
-    if "interlink" not in lowered or len(lowered) != len(body):
-        # Folding changed the length (rare capitals): positions do not carry over, so mark every bracket.
-        return body if "interlink" not in lowered else body.replace("<", "<" + ZERO_WIDTH)
-    out = []
-    last = 0
-    at = lowered.find("<")
-    while at >= 0:
-        if lowered.startswith(("interlink", "/interlink"), at + 1):
-            out.append(body[last : at + 1] + ZERO_WIDTH)
-            last = at + 1
-        at = lowered.find("<", at + 1)
-    return "".join(out) + body[last:]
+    import re  # not at the top: the listener imports this file after every turn
+
+    return re.sub(r"<(?=/?interlink)", "<" + ZERO_WIDTH, body, flags=re.IGNORECASE)
 
 
 def block(sender: str, msg_id: str, body: str, task_id: str = "", status: str = "", in_reply_to: str = "") -> str:
