@@ -26,10 +26,13 @@ class Settings:
     mailbox_max_records: int = 4096
     mailbox_max_bytes: int = 32 * MIB
     tombstone_max: int = 50_000
+    prune_every_s: float = 5
+    local_memory_s: float = 86_400
     # Trust gate and replay memory
     fresh_ahead_s: float = 60
     fresh_behind_s: float = 86_400
     replay_slack_s: float = 60
+    replay_compact_bytes: int = 1 * MIB
     knock_interval_s: float = 60
     peers_max_bytes: int = 1 * MIB
     # Notices
@@ -73,6 +76,7 @@ class Settings:
     relay_reserve_bytes: int = 16 * MIB
     # Relay client
     poll_timeout_ms: int = 25_000
+    poll_probe_ms: int = 1000
     poll_batch: int = 256
     poll_min_s: float = 0.5
     poll_answer_max_bytes: int = 16 * MIB
@@ -122,9 +126,12 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "mailbox_max_records": (1, 1_000_000, "records with bodies in one mailbox"),
     "mailbox_max_bytes": (1024, 1 << 31, "serialized records in one mailbox"),
     "tombstone_max": (16, 1_000_000, "body-less records kept for the replay memory"),
+    "prune_every_s": (0, 3600, "least time between two searches for records past their time"),
+    "local_memory_s": (1, 31_536_000, "how long a consumed message of a local source is known"),
     "fresh_ahead_s": (0, 86_400, "how far a message's time may be ahead of ours"),
     "fresh_behind_s": (1, 31_536_000, "how old a message may be"),
     "replay_slack_s": (0, 86_400, "replay memory beyond the freshness window"),
+    "replay_compact_bytes": (1024, 1 << 31, "size from which the replay memory is written anew"),
     "knock_interval_s": (0, 86_400, "least time between two shown knocks of one key"),
     "peers_max_bytes": (1024, 64 * MIB, "the peers file"),
     "notice_schedule_s": (0.01, 86_400, "seconds between notices while something is unread"),
@@ -163,6 +170,7 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "relay_roster_save_s": (0.05, 3600, "between two copies of a changed roster to disk"),
     "relay_reserve_bytes": (0, 1 << 31, "disk space held back so that acks go on when the disk is full"),
     "poll_timeout_ms": (1, 300_000, "one long poll"),
+    "poll_probe_ms": (0, 300_000, "the long poll that follows a failed one"),
     "poll_batch": (1, 256, "messages asked for in one poll"),
     "poll_min_s": (0, 60, "least distance of two polls of a relay that has nothing"),
     "poll_answer_max_bytes": (64 * KIB, 1 << 30, "one answer to a poll (one whole message always fits)"),
