@@ -19,8 +19,8 @@ from interlink.mailbox.record import (
     Resume,
     Tombstone,
     content_fingerprint,
-    task_group,
 )
+from interlink.mailbox.rules import collision_alias
 from interlink.trust.wire import Message
 
 Key = tuple[str, str]
@@ -70,38 +70,88 @@ class Box:
         self.bytes = 0  # serialized records
         self.pruned_ms = 0
         self.dirty = False  # set by whoever changes it under the lock: commit at the end
+        self.done_bytes = 0  # of these, records that are consumed
         self._raw: dict[Key, bytes] = {}
         self._tomb_raw: dict[Key, bytes] = {}
+        self._done: dict[Key, None] = {}  # consumed records, in the order of their consumption
+        self._tasks: dict[str, dict[Key, None]] = {}  # records that take part in supersession, by task group
+        self._buried_tasks: dict[str, dict[Key, None]] = {}  # tombstones likewise
 
     # -- content ------------------------------------------------------------------------------------
 
     def put(self, record: Record) -> None:
         """Add a record, or note that it changed: its encoding is made anew."""
-        key = record.key
-        self.bytes -= len(self._raw.get(key, b""))
-        raw = _encode(record)
-        self.records[key] = record
-        self._raw[key] = raw
-        self.bytes += len(raw)
+        self._set(record, _encode(record))
 
     def drop(self, record: Record) -> None:
         """Take a record out."""
         key = record.key
         self.records.pop(key)
-        self.bytes -= len(self._raw.pop(key))
+        size = len(self._raw.pop(key))
+        self.bytes -= size
+        if key in self._done:
+            del self._done[key]
+            self.done_bytes -= size
+        _discard(self._tasks, record.group, key)
 
     def bury(self, record: Record) -> Tombstone:
         """Replace a consumed record by its tombstone (M16)."""
         tomb = tombstone_of(record)
         self.drop(record)
-        self.tombstones[tomb.key] = tomb
-        self._tomb_raw[tomb.key] = _encode(tomb)
+        self._set_tombstone(tomb, _encode(tomb))
         return tomb
 
     def forget(self, tomb: Tombstone) -> None:
         """Take a tombstone out."""
         self.tombstones.pop(tomb.key)
         self._tomb_raw.pop(tomb.key)
+        _discard(self._buried_tasks, tomb.group, tomb.key)
+
+    def consumed(self) -> list[Record]:
+        """Records with bodies that are no longer unread, the one consumed first at the head."""
+        return [self.records[key] for key in self._done]
+
+    def first_consumed(self) -> Record | None:
+        """The head of `consumed`."""
+        return next((self.records[key] for key in self._done), None)
+
+    @property
+    def consumed_count(self) -> int:
+        return len(self._done)
+
+    def of_task(self, group: str | None) -> tuple[list[Record], list[Tombstone]]:
+        """Records and tombstones of one task group (M14)."""
+        if group is None:
+            return [], []
+        return (
+            [self.records[key] for key in self._tasks.get(group, ())],
+            [self.tombstones[key] for key in self._buried_tasks.get(group, ())],
+        )
+
+    def at(self, sender: str, receipt_id: str) -> Record | Tombstone | None:
+        """The record or tombstone that a receipt names."""
+        key = (sender, receipt_id)
+        return self.records.get(key) or self.tombstones.get(key)
+
+    def _set(self, record: Record, raw: bytes) -> None:
+        key = record.key
+        old = len(self._raw.get(key, b""))
+        self.records[key] = record
+        self._raw[key] = raw
+        self.bytes += len(raw) - old
+        if key in self._done:
+            self.done_bytes += len(raw) - old
+        elif not record.unread:
+            self._done[key] = None
+            self.done_bytes += len(raw)
+        if not old and (group := record.group) is not None:
+            self._tasks.setdefault(group, {})[key] = None
+
+    def _set_tombstone(self, tomb: Tombstone, raw: bytes) -> None:
+        self.tombstones[tomb.key] = tomb
+        self._tomb_raw[tomb.key] = raw
+        if tomb.group is not None:
+            self._buried_tasks.setdefault(tomb.group, {})[tomb.key] = None
 
     def size_of(self, record: Record) -> int:
         """Bytes of one record as it is stored."""
@@ -152,11 +202,10 @@ class Box:
             box.head.notice = msgspec.json.decode(file.notice, type=Notice | None)
             box.head.resumes = list(file.resumes)
             for raw in file.records:
-                box._adopt(_decode_record(raw), bytes(raw))
+                box._set(_decode_record(raw), bytes(raw))
             for raw in file.tombstones:
-                tomb = _tombstone.decode(raw)
-                box.tombstones[tomb.key] = tomb
-                box._tomb_raw[tomb.key] = bytes(raw)
+                box._set_tombstone(_tombstone.decode(raw), bytes(raw))
+            box._sort_consumed()
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
             raise CorruptFile(
                 f"{path} does not parse ({exc}): move it away to start an empty mailbox, or put back a good copy; "
@@ -167,13 +216,9 @@ class Box:
         box.head.next_seq = max(box.head.next_seq, highest + 1)
         return box
 
-    def _adopt(self, record: Record, raw: bytes) -> None:
-        key = record.key
-        if key in self._raw:
-            self.bytes -= len(self._raw[key])
-        self.records[key] = record
-        self._raw[key] = raw
-        self.bytes += len(raw)
+    def _sort_consumed(self) -> None:
+        ordered = sorted(self.consumed(), key=lambda r: r.done_ms or r.arrived_ms)
+        self._done = dict.fromkeys(r.key for r in ordered)
 
     @classmethod
     def _from_rust(cls, data: bytes, identity: str, session: str) -> "Box":
@@ -188,7 +233,10 @@ class Box:
             record.arrived_ms = record.message.ts
             if not record.unread:
                 record.done_ms = record.message.ts
+            if record.key in box.records:  # two under one id: both are kept (M20)
+                record.alias = collision_alias(record.message.msg_id, record.fp)
             box.put(record)
+        box._sort_consumed()
         if bytes(file.notice) != b"null":
             old = _rust_notice.decode(file.notice)
             box.head.notice = Notice(id=old.id, state=states.INBOX_QUEUED, through=box.head.next_seq - 1)
@@ -223,10 +271,19 @@ def tombstone_of(record: Record) -> Tombstone:
         done_ms=record.done_ms or record.arrived_ms,
         superseded_by=record.superseded_by,
         source_id=msg.msg_id if record.alias else None,
-        group=task_group(msg) if record.is_terminal else None,
+        # what was set aside cannot be read, so it hides nothing that can
+        group=record.group if record.state != states.UNDELIVERABLE else None,
+        update=record.is_update,
         peer=record.peer,
         local_seq=record.local.seq if record.local else None,
     )
+
+
+def _discard(index: dict[str, dict[Key, None]], group: str | None, key: Key) -> None:
+    if group is not None and group in index:
+        index[group].pop(key, None)
+        if not index[group]:
+            del index[group]
 
 
 def is_local(sender: str) -> bool:

@@ -56,6 +56,16 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
         return (self.message.sender, self.receipt_id)
 
     @property
+    def own_id(self) -> str:
+        """The id that its sender gave it."""
+        return self.message.msg_id
+
+    @property
+    def group(self) -> str | None:
+        """Its task group where it takes part in supersession: an update or terminal message of a task (M14)."""
+        return task_group(self.message) if self.is_update or self.is_terminal else None
+
+    @property
     def unread(self) -> bool:
         """Neither acknowledged, superseded nor set aside."""
         return self.superseded_by is None and self.state not in (
@@ -95,13 +105,19 @@ class Tombstone(msgspec.Struct, omit_defaults=True, kw_only=True):
     done_ms: int
     superseded_by: str | None = None
     source_id: str | None = None  # the message's own id where the receipt carries an alias
-    group: str | None = None  # task group of a terminal message: late progress stays superseded
+    group: str | None = None  # task group of a terminal message or an update: late progress stays superseded
+    update: bool = False
     peer: str = ""
     local_seq: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         return (self.sender, self.msg_id)
+
+    @property
+    def own_id(self) -> str:
+        """The id that its sender gave it."""
+        return self.source_id or self.msg_id
 
 
 class Notice(msgspec.Struct, omit_defaults=False, kw_only=True):

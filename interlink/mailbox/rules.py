@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from interlink.mailbox.record import Record, Tombstone, task_group
+from interlink.mailbox.record import Record, Tombstone
 from interlink.trust.wire import Message
 
 
@@ -15,17 +15,18 @@ def supersede(incoming: Record, records: Iterable[Record], tombstones: Iterable[
     """Mark progress that `incoming` supersedes, or `incoming` itself; returns the earlier ones marked (M14).
 
     A newer update supersedes older progress of its group; a terminal message all progress of its task, also
-    what arrives after it. `needs_input` and messages without a task take no part.
+    what arrives after it. `needs_input` and messages without a task take no part. The iterables may hold
+    other records: only those of the same task count.
     """
     changed: list[Record] = []
     if incoming.ephemeral:
         return _supersede_ephemeral(incoming, records)
-    group = task_group(incoming.message)
-    if group is None or not (incoming.is_update or incoming.is_terminal):
+    group = incoming.group
+    if group is None:
         return changed
     if incoming.is_update:
         for tomb in tombstones:
-            if tomb.group == group:
+            if tomb.group == group and (not tomb.update or tomb.ts > incoming.message.ts):
                 incoming.superseded_by = tomb.msg_id
     for prior in records:
         if prior is incoming or not _same_task(prior.message, incoming.message):

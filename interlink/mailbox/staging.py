@@ -3,13 +3,13 @@
 Works on a `Box`; the caller holds the locks, commits the file and remembers what is returned.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from interlink.mailbox import states
-from interlink.mailbox.box import Box
+from interlink.mailbox.box import Box, is_local
 from interlink.mailbox.notice import bring_forward
 from interlink.mailbox.record import Local, Record, Resume, Tombstone, content_fingerprint
 from interlink.mailbox.rules import collision_alias, supersede
@@ -22,8 +22,6 @@ STORED = "stored"
 REPEATED = gate.REPEAT
 UNDELIVERABLE = "undeliverable"
 KEPT = "kept"  # no room: stays on the relay
-
-PRUNE_EVERY_MS = 5_000
 
 
 class Staged(NamedTuple):
@@ -47,16 +45,22 @@ def source_of(local: Local | None) -> str:
 
 
 def look_up(box: Box, msg: Message, fp: str) -> Known:
-    """Whether the box has this message, under its own id or an alias. A live record is authoritative (M20)."""
-    key = (msg.sender, msg.msg_id)
-    first = box.records.get(key) or box.tombstones.get(key)
-    if first is None:
-        return Known(None, None)
-    if first.fp == fp:
-        return Known(first, None)
-    alias = collision_alias(msg.msg_id, fp)
-    again = box.records.get((msg.sender, alias)) or box.tombstones.get((msg.sender, alias))
-    return Known(again, None if again else alias)
+    """Whether the box has this message, under its own id or an alias. A live record is authoritative (M20).
+
+    The alias is looked at even where the id itself is free: what once stood there may be forgotten. One that
+    another message has as its own id is taken: then the alias of the alias.
+    """
+    place: str | None = None
+    receipt_id = msg.msg_id
+    while True:
+        there = box.at(msg.sender, receipt_id)
+        if there is not None and there.fp == fp and there.own_id == msg.msg_id:
+            return Known(there, None)
+        if there is None:
+            place = place or receipt_id
+            if receipt_id != msg.msg_id:
+                return Known(None, place if place != msg.msg_id else None)
+        receipt_id = collision_alias(receipt_id, fp)
 
 
 def memory_of(box: Box, session: str, session_of: Callable[[Message, str], str]) -> gate.Memory:
@@ -99,12 +103,13 @@ def stage(
         alias=known.alias,
         local=local,
     )
-    if size > settings.message_max_bytes:
-        return _set_aside(box, record, size, now_ms)
-    if not make_room(box, record, settings):
+    need = _encoded_size(record)
+    if size > settings.message_max_bytes or need > settings.mailbox_max_bytes:
+        return _set_aside(box, record, size, now_ms, settings)  # no emptying would ever make room for it
+    if not make_room(box, need, settings):
         return Staged(KEPT)
     record.seq = box.next_seq()
-    for changed in supersede(record, box.records.values(), box.tombstones.values()):
+    for changed in supersede(record, *_rivals(box, record)):
         changed.done_ms = now_ms
         box.put(changed)
     if record.superseded_by is not None:
@@ -118,15 +123,20 @@ def stage(
     return Staged(STORED, record, known.alias is not None)
 
 
-def _set_aside(box: Box, record: Record, size: int, now_ms: int) -> Staged:
+def _rivals(box: Box, record: Record) -> tuple[Iterable[Record], Iterable[Tombstone]]:
+    """What supersession has to look at."""
+    return (box.records.values(), ()) if record.ephemeral else box.of_task(record.group)
+
+
+def _set_aside(box: Box, record: Record, size: int, now_ms: int, settings: Settings) -> Staged:
     """An oversized one: known by its ids from now on, its body is not kept (M22)."""
-    record.message.text = ""
+    record.message = msgspec.structs.replace(record.message, text="")
     record.state = states.UNDELIVERABLE
     record.size = size
     record.done_ms = now_ms
     record.seq = box.next_seq()
     box.put(record)
-    box.bury(record)
+    _bury(box, record, settings)
     box.count("undeliverable")
     return Staged(UNDELIVERABLE, record)
 
@@ -154,23 +164,25 @@ def note_repeat(box: Box, msg: Message, now_ms: int, settings: Settings, local: 
     return True
 
 
-def make_room(box: Box, incoming: Record, settings: Settings) -> bool:
-    """Bury consumed records, oldest first, until `incoming` fits. False where it does not (M16)."""
-    need = _encoded_size(incoming)
-    if _fits(box, need, settings):
-        return True
-    consumed = sorted((r for r in box.records.values() if not r.unread), key=lambda r: r.done_ms or r.arrived_ms)
-    for record in consumed:
-        box.bury(record)
-        if _fits(box, need, settings):
-            break
+def make_room(box: Box, need: int, settings: Settings) -> bool:
+    """Bury consumed records, the one consumed first at first, until `need` bytes fit. False, and nothing
+    is buried, where that would not do (M16)."""
+    left = len(box.records) - box.consumed_count
+    if left >= settings.mailbox_max_records or box.bytes - box.done_bytes + need > settings.mailbox_max_bytes:
+        return False
+    while len(box.records) >= settings.mailbox_max_records or box.bytes + need > settings.mailbox_max_bytes:
+        oldest = box.first_consumed()
+        if oldest is None:
+            return False
+        _bury(box, oldest, settings)
+    return True
+
+
+def _bury(box: Box, record: Record, settings: Settings) -> None:
+    """Reduce a record to its tombstone; beyond their cap the oldest tombstones go (M16)."""
+    box.bury(record)
     while len(box.tombstones) > settings.tombstone_max:
         box.forget(next(iter(box.tombstones.values())))
-    return _fits(box, need, settings)
-
-
-def _fits(box: Box, need: int, settings: Settings) -> bool:
-    return len(box.records) + 1 <= settings.mailbox_max_records and box.bytes + need <= settings.mailbox_max_bytes
 
 
 def _encoded_size(record: Record) -> int:
@@ -181,9 +193,10 @@ def _encoded_size(record: Record) -> int:
 def prune(box: Box, now_ms: int, settings: Settings) -> None:
     """Consumed records and tombstones past the replay window go; ephemeral ones past their life too (M16, M23).
 
-    Looks through the box at most every `PRUNE_EVERY_MS`: what is due stays invisible meanwhile.
+    Looks through the box at most every `prune_every_s`: what is due stays invisible meanwhile. Reaches the
+    disk with the next change; until then the file may hold what is past its time, which changes nothing.
     """
-    if 0 <= now_ms - box.pruned_ms < PRUNE_EVERY_MS:
+    if 0 <= now_ms - box.pruned_ms < settings.prune_every_s * 1000:
         return
     box.pruned_ms = now_ms
     for record in list(box.records.values()):
@@ -191,14 +204,24 @@ def prune(box: Box, now_ms: int, settings: Settings) -> None:
         if record.unread and expires is not None and expires <= now_ms:
             record.superseded_by = "expired"
             record.done_ms = now_ms
-            box.bury(record)
-        elif not record.unread and gate.forget_at_ms(record.message.ts, record.arrived_ms, settings) < now_ms:
-            box.drop(record)
+            _bury(box, record, settings)
+        elif not record.unread:
+            ts, done = record.message.ts, record.done_ms
+            if _forget_at_ms(record.message.sender, ts, record.arrived_ms, done, settings) < now_ms:
+                box.drop(record)
     for tomb in list(box.tombstones.values()):
-        if gate.forget_at_ms(tomb.ts, tomb.arrived_ms, settings) < now_ms:
+        if _forget_at_ms(tomb.sender, tomb.ts, tomb.arrived_ms, tomb.done_ms, settings) < now_ms:
             box.forget(tomb)
     if any(r.until_ms < now_ms for r in box.head.resumes):
         box.head.resumes = [r for r in box.head.resumes if r.until_ms >= now_ms]
+
+
+def _forget_at_ms(sender: str, ts: int, arrived_ms: int, done_ms: int | None, settings: Settings) -> int:
+    """When a consumed one may go. No signature bounds how late a local source repeats itself: what it sent is
+    known for a time of its own, from when it was consumed (L2)."""
+    if is_local(sender):
+        return max(arrived_ms, done_ms or 0) + int(settings.local_memory_s * 1000)
+    return gate.forget_at_ms(ts, arrived_ms, settings)
 
 
 def _resumed(box: Box, record: Record, now_ms: int) -> bool:
@@ -233,8 +256,7 @@ def acknowledge(box: Box, receipts: list[Receipt], now_ms: int, settings: Settin
     newly = already = unknown = 0
     resumed: list[str] = []
     for receipt in receipts:
-        key = (receipt.sender, receipt.msg_id)
-        found = box.records.get(key) or box.tombstones.get(key)
+        found = box.at(receipt.sender, receipt.msg_id)
         if found is None or (receipt.delivery_id is not None and receipt.delivery_id != found.delivery_id):
             unknown += 1
         elif isinstance(found, Record) and states.allowed(found.state, states.RECEIVER_ACKNOWLEDGED):
