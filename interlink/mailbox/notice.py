@@ -6,7 +6,8 @@
      '--------------------------> |  settle(uncertain)-> as ok: it counts as an attempt
                                   |  settle(failed)   -> FAILED, same attempt, own doubling
     SENT/FAILED -- retry time reached, or the clock went back --> RESERVED(new id), covers all unread
-    RESERVED that no living process settles (crash) -- at take-over --> RESERVED(same id), handed off again
+    RESERVED that no living process settles (crash) -- at take-over --> RESERVED(same id), handed off again now,
+                                  so that its time runs anew
 
 Arrivals during a reservation neither send nor shorten it. There is no last attempt.
 """
@@ -60,7 +61,8 @@ def step(
     if notice is None:
         return Step(_reserve(new_id, unread, 0, 0, now_ms, schedule_s), True, True)
     if notice.state == RESERVED and taking_over:
-        return Step(notice, True, False)
+        again = _reserve(notice.id, unread, notice.attempt, notice.failures, now_ms, schedule_s)
+        return Step(again, True, True)
     if not due(notice, now_ms, schedule_s):
         return Step(notice, False, False)
     if notice.state == FAILED and notice.failures:
@@ -81,13 +83,18 @@ def settle(
 ) -> Notice:
     """The reservation after its handoff. A definite failure costs no step of the schedule (M25)."""
     failures = notice.failures + 1 if definite_failure else 0
-    wait = failure_wait_ms(failures, schedule_s) if definite_failure else wait_ms(notice.attempt, schedule_s)
+    if definite_failure:
+        retry_at = now_ms + failure_wait_ms(failures, schedule_s)
+    else:
+        retry_at = notice.made_ms + wait_ms(notice.attempt, schedule_s)
+        if notice.state == RESERVED:  # a repeat may have brought it forward during the handoff (M24)
+            retry_at = min(retry_at, notice.retry_at)
     return Notice(
         id=notice.id,
         state=state,
         through=notice.through,
         made_ms=notice.made_ms,
-        retry_at=(now_ms if definite_failure else notice.made_ms) + wait,
+        retry_at=retry_at,
         attempt=notice.attempt,
         failures=failures,
     )

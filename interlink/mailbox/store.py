@@ -41,9 +41,10 @@ class View(NamedTuple):
     def sees(self, record: Record) -> bool:
         """False for unread mail of a removed peer (quarantined) and an ephemeral message past its life."""
         expires = record.local.expires_ms if record.local is not None else None
-        if expires is not None and expires <= self.now_ms:
-            return False
-        sender = record.message.sender
+        return self.trusts(record.message.sender) and (expires is None or expires > self.now_ms)
+
+    def trusts(self, sender: str) -> bool:
+        """True for a sender on the allowlist, our own key and a local source."""
         return sender == self.identity or sender in self.petnames or is_local(sender)
 
     def name(self, record: Record | Tombstone) -> str:
@@ -81,7 +82,14 @@ class Mailbox:
         self._guard = threading.RLock()
         self._box: Box | None = None
         self._sig: tuple[int, int, int] | None = None
-        self.fault = ""  # the present storage fault, one line; "" when all is well
+        self._bad: tuple[tuple[int, int, int], CorruptFile] | None = None  # what was found not to parse
+        self._faults: dict[str, str] = {}  # lock, read, write -> present fault
+
+    @property
+    def fault(self) -> str:
+        """The present storage fault, one line; "" when all is well. A failed write stays until one succeeds,
+        whatever is read meanwhile (M17)."""
+        return next(iter(self._faults.values()), "")
 
     # -- content ------------------------------------------------------------------------------------
 
@@ -91,14 +99,17 @@ class Mailbox:
 
     def read(self) -> Box:
         """The present content, not to be changed. StateError or CorruptFile where it cannot be read."""
-        with self._guard, self._noting_faults():
+        with self._guard, self._noting_faults("read"):
             sig = files.signature(self.path)
             if self._box is None or sig != self._sig:
-                self._box = self._load()
+                self._box = None
+                self._box = self._load(sig)
             return self._box
 
-    def _load(self) -> Box:
-        sig = files.signature(self.path)
+    def _load(self, sig: tuple[int, int, int] | None) -> Box:
+        # A file that is replaced after the look at it is newer than `sig` says: the next look reads it again.
+        if self._bad is not None and self._bad[0] == sig:
+            raise type(self._bad[1])(str(self._bad[1]))
         data = files.read_bytes(self.path)
         if data is None:
             self._sig = None
@@ -106,17 +117,22 @@ class Mailbox:
         try:
             box = Box.decode(data, self.identity, self.session, self.path)
         except CorruptFile as exc:
-            if exc.keep_copy:
-                self._keep_copy(data)
+            if sig is not None and (not exc.keep_copy or self._keep_copy(data)):
+                self._bad = (sig, exc)
             raise
         self._sig = sig
         return box
 
-    def _keep_copy(self, data: bytes) -> None:
+    def _keep_copy(self, data: bytes) -> bool:
         copy = f"{self.path}.corrupt-{hashlib.sha256(data).hexdigest()[:8]}"
-        if files.signature(copy) is None:
-            files.atomic_write(copy, data)
-            log.event("mailbox_corrupt", session=self.session, copy=copy)
+        try:
+            if files.signature(copy) is None:
+                files.atomic_write(copy, data)
+                log.event("mailbox_corrupt", session=self.session, copy=copy)
+        except StateError as exc:  # the file itself is not touched either way
+            log.event("mailbox_corrupt", session=self.session, copy="none", error=exc)
+            return False
+        return True
 
     @contextmanager
     def change(self) -> Iterator[Box]:
@@ -124,33 +140,37 @@ class Mailbox:
 
         After any failure the memory is dropped and the file is what it was. Raises StateError.
         """
-        with self._guard, self._noting_faults():
-            files.ensure_dir(os.path.dirname(self.path), self._layout.root)
-            with self._lock:
+        with self._guard:
+            with self._noting_faults("lock"):
+                files.ensure_dir(os.path.dirname(self.path), self._layout.root)
+                self._lock.acquire()
+            try:
                 box = self.read()
                 box.dirty = False
-                try:
-                    yield box
-                    if box.dirty:
+                yield box
+                if box.dirty:
+                    with self._noting_faults("write"):
                         files.atomic_write(self.path, box.encode())
                         self._sig = files.signature(self.path)
-                except BaseException:
-                    self._box = self._sig = None
-                    raise
                 box.dirty = False
+            except BaseException:
+                self._box = self._sig = None
+                raise
+            finally:
+                self._lock.release()
 
     @contextmanager
-    def _noting_faults(self) -> Iterator[None]:
+    def _noting_faults(self, doing: str) -> Iterator[None]:
+        """Keep the fault of one kind of work, and say when it comes and goes."""
         try:
             yield
         except StateError as exc:
-            if self.fault != str(exc):
+            if self._faults.get(doing) != str(exc):
                 log.event("mailbox_fault", session=self.session, error=exc)
-            self.fault = str(exc)
+            self._faults[doing] = str(exc)
             raise
-        if self.fault:
+        if self._faults.pop(doing, "") and not self._faults:
             log.event("mailbox_ok", session=self.session)
-        self.fault = ""
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -170,16 +190,16 @@ class Mailbox:
         if record is not None:
             return (record.is_update, record.seq)
         tomb = box.tombstones.get(after)
-        return None if tomb is None else (False, tomb.seq)
+        return None if tomb is None else (tomb.update, tomb.seq)
 
     def find(self, msg_id: str, sender: str | None = None) -> list[Record | Tombstone]:
         """Records and tombstones with this message or receipt id."""
         with self._guard:
             box = self.read()
             found: list[Record | Tombstone] = [
-                r for r in box.records.values() if msg_id in (r.receipt_id, r.message.msg_id)
+                r for r in box.records.values() if msg_id in (r.receipt_id, r.own_id)
             ]
-            found += [t for t in box.tombstones.values() if t.msg_id == msg_id]
+            found += [t for t in box.tombstones.values() if msg_id in (t.msg_id, t.own_id)]
             return [f for f in found if sender is None or f.key[0] == sender]
 
     def history(self, sender: str) -> list[Record | Tombstone]:
@@ -193,7 +213,7 @@ class Mailbox:
     def quarantined(self, view: View) -> int:
         """Unread messages of senders that are no longer on the allowlist (G7)."""
         with self._guard:
-            return sum(1 for r in self.read().records.values() if r.unread and not view.sees(r))
+            return sum(1 for r in self.read().records.values() if r.unread and not view.trusts(r.message.sender))
 
     def watermark(self) -> int:
         """Every attention-worthy message with a lower admission sequence is consumed (C11)."""
