@@ -10,11 +10,11 @@ import anyio
 from anyio import to_thread
 
 from interlink import inbox, log
-from interlink.errors import StateError, UsageError, WireError
+from interlink.errors import SetupError, StateError, UsageError, WireError
 from interlink.hosts import registry
 from interlink.hosts.base import HostAdapter
 from interlink.mailbox import states
-from interlink.mailbox.record import Record
+from interlink.mailbox.record import Record, Tombstone
 from interlink.mailbox.staging import STORED, Acknowledged, Receipt
 from interlink.mailbox.store import Mailbox, View
 from interlink.outlog import Journal, Outgoing
@@ -62,6 +62,7 @@ class Session:
         self.adapter: HostAdapter
         self.notifier: Notifier
         self.receiving: Receiving
+        self.storage_fault = ""  # of the replay memory or the outbox, at the last try
         self._registration: registry.Registration | None = None
         self._adopting = anyio.Event()
         self._announce = anyio.Event()
@@ -96,6 +97,7 @@ class Session:
             self.admission.open(now_ms())
             self.journal.load()
         except StateError as exc:  # visible in every answer, and tried again with every batch (M17)
+            self.storage_fault = str(exc)
             log.event("storage_fault", error=exc)
         self._registration = registry.register(self.layout, os.getppid(), self.id, self.identity.public)
         log.event("session", id=self.id, identity=self.identity.public[:8], host=self.config.host)
@@ -166,6 +168,31 @@ class Session:
     def view(self) -> View:
         """What this user sees now. SetupError while peers.json cannot be used (G7)."""
         return View(self.identity.public, self.peers.current().by_key, now_ms())
+
+    def view_name(self, entry: Record | Tombstone) -> str:
+        """The petname to show for a record's sender; the stored one while peers.json is broken."""
+        try:
+            return self.view().name(entry)
+        except SetupError:
+            return entry.peer
+
+    async def warnings(self) -> list[str]:
+        """What a person should know while reading mail: storage, trust and relay faults, one line each (M17)."""
+        lines = [f"Warning: {problem}" for problem in self.settings.problems]
+        fault = self.mailbox.fault or self.storage_fault
+        if fault:
+            lines.append(f"Warning: new messages cannot be stored and wait on the relay: {fault}")
+        if self.admission.full:
+            lines.append("Warning: this mailbox is full; more messages wait on the relay: acknowledge some.")
+        quarantined = await to_thread.run_sync(self.mailbox.quarantined, self.view())
+        if quarantined:
+            lines.append(f"{quarantined} unread messages of removed peers are held back, see `interlink doctor`.")
+        down = [s for s in self.relays.status() if s.up is False]
+        if down and len(down) == len(self.config.urls):
+            lines.append(
+                f"Warning: no relay answers ({down[0].url}: {down[0].error}); new messages cannot arrive."
+            )
+        return lines
 
     async def acknowledge(self, receipts: list[Receipt]) -> Acknowledged:
         """Consume receipts durably, and tell the listener's inbox what is consumed."""
