@@ -6,13 +6,12 @@ acknowledged to the relay: it is on disk, or known, or refused for good.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from interlink import log
-from interlink.errors import StateError
 from interlink.mailbox import staging
-from interlink.mailbox.box import Box
+from interlink.mailbox.box import Box, is_local
 from interlink.mailbox.record import Local, Record, Tombstone, content_fingerprint
 from interlink.mailbox.store import Mailbox
 from interlink.settings import Settings
@@ -52,7 +51,8 @@ class Admission:
         self.full = False
         self._layout = layout
         self.settings = settings
-        self._memory = ReplayMemory(layout, mailbox.identity)
+        self._memory = ReplayMemory(layout, mailbox.identity, settings)
+        self._unread: dict[str, Mailbox] = {}  # other sessions' mailboxes that could not be read yet
 
     def open(self, now_ms: int) -> None:
         """Make sure that the replay memory knows what our mailbox holds. StateError where it cannot."""
@@ -67,7 +67,7 @@ class Admission:
                     staging.prune(box, now_ms, self.settings)
                 ask = staging.memory_of(box, self.mailbox.session, _asking(memory))
                 results = self._admit_all(box, batch, petnames, now_ms, ask)
-            self._remember(memory, results)
+            memory.remember(self._entries(batch, results, memory))
         self._count(batch, results)
         return results
 
@@ -113,37 +113,39 @@ class Admission:
                 results.append(Admitted(staged.outcome, verdict.petname, staged.record))
         return results
 
-    def _remember(self, memory: ReplayMemory, results: Iterable[Admitted]) -> None:
-        memory.remember(
-            _entry(r.record, self.mailbox.session, self.settings) for r in results if r.record is not None
-        )
+    def _entries(
+        self, batch: Sequence[Incoming], results: Sequence[Admitted], memory: ReplayMemory
+    ) -> Iterator[Entry]:
+        """What the memory has to know of a batch: what was stored; and a copy that its sender signed later is
+        known for as long as that copy could come again."""
+        for (message, _size), result in zip(batch, results, strict=True):
+            if result.record is not None:
+                yield _entry(result.record, self.mailbox.session, self.settings)
+            elif result.outcome in (staging.REPEATED, gate.REPLAY):
+                digest = digest_of(message.sender, message.msg_id, content_fingerprint(message))
+                forget = gate.forget_at_ms(message.ts, message.ts, self.settings)
+                yield Entry(forget, digest, memory.session_of(digest) or self.mailbox.session)
 
-    def _recover(self, session: str | None) -> list[Entry]:
-        """What the mailbox of a session (None: every one of the identity) remembers."""
-        sessions = [session] if session is not None else self._sessions()
-        entries: list[Entry] = []
-        for name in sessions:
-            box_of = self.mailbox if name == self.mailbox.session else self._other(name)
-            try:
-                box = box_of.read()
-            except StateError as exc:  # that session reports its own fault; it must not stop this one
-                log.event("replay_memory_incomplete", session=name, error=exc)
-                continue
-            entries += [_entry(r, name, self.settings) for r in box.records.values() if r.message.sig]
-            entries += [_buried(t, name, self.settings) for t in box.tombstones.values()]
+    def _recover(self, session: str) -> list[Entry]:
+        """What the mailbox of a session remembers. StateError where it cannot be read."""
+        mailbox = self.mailbox
+        if session != mailbox.session:
+            mailbox = self._unread.get(session) or Mailbox(self._layout, mailbox.identity, session, self.settings)
+            self._unread[session] = mailbox  # kept while it fails: it parses a corrupt file once
+        box = mailbox.read()
+        self._unread.pop(session, None)
+        entries = [_entry(r, session, self.settings) for r in list(box.records.values()) if r.message.sig]
+        entries += [
+            _buried(t, session, self.settings) for t in list(box.tombstones.values()) if not is_local(t.sender)
+        ]
         return entries
 
-    def _other(self, session: str) -> Mailbox:
-        return Mailbox(self._layout, self.mailbox.identity, session, self.settings)
-
-    def _sessions(self) -> list[str]:
-        return self._layout.sessions_with_mailbox(self.mailbox.identity)
-
     def _count(self, batch: Sequence[Incoming], results: Sequence[Admitted]) -> None:
-        full = False
+        full = self.full
         for incoming, result in zip(batch, results, strict=True):
             self.counts[result.outcome] += 1
-            full = full or result.outcome == staging.KEPT
+            if result.outcome in (staging.KEPT, staging.STORED):
+                full = result.outcome == staging.KEPT  # the last that needed room says whether there is some
             if result.outcome in gate.REFUSALS:
                 msg = incoming.message
                 log.event("refused", reason=result.outcome, sender=msg.sender[:8], msg_id=msg.msg_id)
@@ -169,6 +171,5 @@ def _entry(record: Record, session: str, settings: Settings) -> Entry:
 
 
 def _buried(tomb: Tombstone, session: str, settings: Settings) -> Entry:
-    # an alias stands for a message that was sent under the id before its mark
     forget = gate.forget_at_ms(tomb.ts, tomb.arrived_ms, settings)
-    return Entry(forget, digest_of(tomb.sender, tomb.source_id or tomb.msg_id, tomb.fp), session)
+    return Entry(forget, digest_of(tomb.sender, tomb.own_id, tomb.fp), session)

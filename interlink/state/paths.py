@@ -46,13 +46,18 @@ def config_dir(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "interlink")
 
 
+def is_session(session: str) -> bool:
+    """True for 1 to 128 of `A-Za-z0-9._-`, not starting with a dot."""
+    return (
+        1 <= len(session) <= SESSION_MAX
+        and not session.startswith(".")
+        and all(c in SESSION_CHARS for c in session)
+    )
+
+
 def check_session(session: str) -> str:
     """The session id itself; UsageError unless 1 to 128 of `A-Za-z0-9._-`, not starting with a dot."""
-    if (
-        not 1 <= len(session) <= SESSION_MAX
-        or session.startswith(".")
-        or not all(c in SESSION_CHARS for c in session)
-    ):
+    if not is_session(session):
         raise UsageError(
             f"session id {session[:60]!r} is not valid: use 1 to {SESSION_MAX} of A-Z a-z 0-9 . _ -, "
             "not starting with a dot"
@@ -92,7 +97,7 @@ class Layout:
             names = os.listdir(self.mailbox_dir(identity))
         except FileNotFoundError:
             return []
-        return sorted(n[:-5] for n in names if n.endswith(".json") and not n.startswith("."))
+        return sorted(n[:-5] for n in names if n.endswith(".json") and is_session(n[:-5]))
 
     # Claude inbox: inbox/<session>.*
     def inbox_dir(self) -> str:
