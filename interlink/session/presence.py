@@ -23,6 +23,7 @@ from interlink.trust.identity import Identity
 from interlink.trust.peers import Peers
 
 CLOCK_SLACK_MS = 60_000
+GENERATED_ID_CHARS = 8  # no id that a program gives is shorter; what is, is a prefix
 
 
 class Seen(NamedTuple):
@@ -207,6 +208,8 @@ def _wanted(
         raise UsageError(f"session prefix {wanted!r} of {petname} is ambiguous: {', '.join(matches[:10])}")
     if no_roster:
         return wanted, "no relay answers, so the session could not be checked"
+    if len(wanted) >= GENERATED_ID_CHARS:
+        return wanted, "no such session is announced: the message waits in the relay for one of exactly this id"
     raise UsageError(f"{petname} has no session {wanted!r}. {listing(seen, settings)}")
 
 

@@ -24,6 +24,7 @@ from interlink.session.admission import Admission, Admitted
 from interlink.session.config import Config, read_token
 from interlink.session.notifier import Notifier
 from interlink.session.outbox import Outbox
+from interlink.session.pairing import Pairing
 from interlink.session.receiving import Receiving
 from interlink.settings import Settings
 from interlink.state import files
@@ -31,6 +32,7 @@ from interlink.state.paths import Layout
 from interlink.trust import wire
 from interlink.trust.gate import SELF
 from interlink.trust.identity import Identity, load_key
+from interlink.trust.pairing import PairingStore
 from interlink.trust.peers import PeersFile
 
 SEND_WAIT_S: Final = 3.0
@@ -62,6 +64,7 @@ class Session:
         self.adapter: HostAdapter
         self.notifier: Notifier
         self.receiving: Receiving
+        self.pairing: Pairing
         self.storage_fault = ""  # of the replay memory or the outbox, at the last try
         self._registration: registry.Registration | None = None
         self._adopting = anyio.Event()
@@ -84,11 +87,22 @@ class Session:
         self.notifier = Notifier(
             self.layout, self.mailbox, self.peers, self.adapter, self.settings, now_ms, self._took_over
         )
+        self.pairing = Pairing(
+            PairingStore(self.layout, self.identity.public, self.id),
+            self.identity,
+            self.route,
+            self.config.name,
+            self.peers,
+            self.relays,
+            self.settings,
+            now_ms,
+            self.notifier.special,
+        )
         self.receiving = Receiving(
             self.admission,
             self.peers,
             now_ms,
-            control=self._control,
+            control=self.pairing.handle,
             aside=self._aside,
             stored=self._stored,
         )
@@ -110,6 +124,7 @@ class Session:
             group.start_soon(self.notifier.run)
             group.start_soon(self._heartbeat)
             group.start_soon(self._adopt_outbox)
+            group.start_soon(self.pairing.run)
 
     async def aclose(self) -> None:
         """Unregister everywhere, end what was started, let go of every lock. Bounded in time."""
@@ -143,6 +158,11 @@ class Session:
             if count:
                 log.event("outbox_adopted", count=count)
 
+    def set_summary(self, summary: str) -> None:
+        """What our announcements say that we are doing; announced at once."""
+        self.here.summary = summary
+        self._announce.set()
+
     def _took_over(self) -> None:
         self._adopting.set()
 
@@ -154,10 +174,6 @@ class Session:
                 record = result.record
                 log.event("stored", msg_id=record.receipt_id, peer=record.message.sender[:8], seq=record.seq)
         self.notifier.nudge()
-
-    async def _control(self, msg: wire.Message) -> bool:
-        log.event("pairing_ignored", kind=msg.kind, sender=msg.sender[:8])
-        return True
 
     async def _aside(self, results: list[Admitted]) -> None:
         for result in results:

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
-from interlink.tools.serving import Answer, Call, Connection, ToolDef
 
 from interlink.session.runtime import Runtime
 from interlink.session.session import Session
 from interlink.tools import arguments as args
-from interlink.tools import messaging, peering, trust
+from interlink.tools import messaging, pairing, peering, trust
+from interlink.tools.surface import Answer, Call, Connection, ToolDef
 
 Plain = Callable[[Session, Any], Awaitable[Answer]]
 WithConnection = Callable[[Session, Any, Connection], Awaitable[Answer]]
@@ -117,6 +117,63 @@ TOOLS: dict[str, Entry] = {
         asking=trust.remove_peer,
         destructive=True,
         idempotent=True,
+    ),
+    "discover": Entry(
+        args.Discover,
+        "Discover agents on the relays",
+        "Sessions announced on the relays, peers and strangers: keys, claimed names, directories, summaries, live "
+        "or away. Names are claims; only the key is proven.",
+        pairing.discover,
+        read_only=True,
+        idempotent=True,
+    ),
+    "set_summary": Entry(
+        args.SetSummary,
+        "Announce what this session is doing",
+        "Set the one-line summary that peers see in discover.",
+        pairing.set_summary,
+        idempotent=True,
+        open_world=True,
+    ),
+    "request_pair": Entry(
+        args.RequestPair,
+        "Knock: ask an agent to pair",
+        "Ask the owner of an announced key to pair with us. Sends a key and our name, no text. Trust follows only "
+        "when both users agree.",
+        asking=pairing.request_pair,
+        open_world=True,
+    ),
+    "list_pair_requests": Entry(
+        args.Nothing,
+        "List pairing requests",
+        "Who knocked here, whom this session asked, and what is not sent yet.",
+        pairing.list_pair_requests,
+        read_only=True,
+        idempotent=True,
+    ),
+    "accept_pair": Entry(
+        args.AnswerPair,
+        "Accept a pairing request (your user decides)",
+        "Trust a key that knocked, and tell it so. Only your user may decide this, after comparing fingerprints: "
+        "they are asked, or a command is printed for them to run.",
+        asking=pairing.accept_pair,
+        destructive=True,
+        idempotent=True,
+        open_world=True,
+    ),
+    "reject_pair": Entry(
+        args.RejectPair,
+        "Reject a pairing request",
+        "Forget a knock, or a request of ours. Nobody is told; nobody is trusted.",
+        pairing.reject_pair,
+        destructive=True,
+    ),
+    "cancel_task": Entry(
+        args.CancelTask,
+        "Cancel a delegated task",
+        "Tell a peer that a task is canceled (a signed message with status canceled).",
+        messaging.cancel_task,
+        open_world=True,
     ),
     "get_my_session_id": Entry(
         args.Nothing,

@@ -98,6 +98,37 @@ class RemovePeer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     petname: Petname
 
 
+class Discover(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    peer: Annotated[str, Meta(description="Only this petname, claimed name, key or fingerprint")] | None = None
+
+
+class SetSummary(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    summary: Annotated[str, Meta(description="One line on what this session is doing, at most 200 characters")]
+
+
+class RequestPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    target: Annotated[str, Meta(description="Full key, 8-character fingerprint or announced name, from discover")]
+
+
+class AnswerPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    fingerprint: Annotated[str, Meta(description="Fingerprint or full key from list_pair_requests")]
+    petname: (
+        Annotated[str, Meta(description="The name that your user gives this peer; default the claimed name")]
+        | None
+    ) = None
+
+
+class RejectPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    fingerprint: Annotated[str, Meta(description="Fingerprint or full key from list_pair_requests")]
+
+
+class CancelTask(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    to: Petname
+    task_id: TaskId
+    reason: Annotated[str, Meta(description="Why, for the other agent")] | None = None
+    session: SessionRef | None = None
+
+
 def parse(kind: type[T], arguments: dict[str, Any], tool: str) -> T:
     """The arguments as `kind`. UsageError names the tool, the argument and what is expected."""
     if _any_surrogate(arguments):

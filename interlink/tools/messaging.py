@@ -3,7 +3,6 @@
 from typing import Any
 
 from anyio import to_thread
-from interlink.tools.serving import Answer
 
 from interlink.errors import UsageError
 from interlink.mailbox import states
@@ -14,6 +13,7 @@ from interlink.session import presence
 from interlink.session.session import Session
 from interlink.tools import arguments as args
 from interlink.tools import render
+from interlink.tools.surface import Answer
 
 
 def _limit(session: Session, given: int | None) -> int:
@@ -22,6 +22,13 @@ def _limit(session: Session, given: int | None) -> int:
     if not 1 <= limit <= highest:
         raise UsageError(f"limit {limit} is out of range: use 1 to {highest}")
     return limit
+
+
+async def cancel_task(session: Session, a: args.CancelTask) -> Answer:
+    message = args.SendMessage(
+        to=a.to, text=a.reason or "Canceled.", session=a.session, task_id=a.task_id, status="canceled"
+    )
+    return await send_message(session, message)
 
 
 async def send_message(session: Session, a: args.SendMessage) -> Answer:

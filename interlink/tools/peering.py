@@ -1,10 +1,9 @@
 """The tools about peers and this session (B3, B4, B6, G8)."""
 
-from interlink.tools.serving import Answer
-
 from interlink.session.session import Session
 from interlink.text import fingerprint
 from interlink.tools import arguments as args
+from interlink.tools.surface import Answer
 
 
 async def list_peers(session: Session, _a: args.Nothing) -> Answer:

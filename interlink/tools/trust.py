@@ -3,12 +3,11 @@
 import os
 import shlex
 
-from interlink.tools.serving import Answer, Connection
-
 from interlink.errors import UsageError, WireError
 from interlink.session.session import Session
 from interlink.text import fingerprint, shown_name
 from interlink.tools import arguments as args
+from interlink.tools.surface import Answer, Connection
 from interlink.trust.identity import check_public_key
 from interlink.trust.peers import check_petname
 
@@ -43,7 +42,8 @@ async def confirmed(connection: Connection, question: str, command: str) -> None
     )
 
 
-def _command(session: Session, *words: str) -> str:
+def peers_command(session: Session, *words: str) -> str:
+    """The command line that a person runs instead."""
     parts = ["interlink", "peers", *words]
     if session.config.peers_path:
         parts += ["--peers", session.config.peers_path]
@@ -60,7 +60,7 @@ async def add_peer(session: Session, a: args.AddPeer, connection: Connection) ->
         connection,
         f"Trust the key {a.key} (fingerprint {fingerprint(a.key)}) as {shown_name(a.petname)}? "
         "Its messages will reach this agent.",
-        _command(session, "add", a.petname, a.key),
+        peers_command(session, "add", a.petname, a.key),
     )
     session.peers.add(a.petname, a.key)
     session.notifier.nudge()
@@ -73,7 +73,7 @@ async def remove_peer(session: Session, a: args.RemovePeer, connection: Connecti
     await confirmed(
         connection,
         f"Remove {shown_name(a.petname)} from the peers? Its messages will be refused, unread ones held back.",
-        _command(session, "remove", a.petname),
+        peers_command(session, "remove", a.petname),
     )
     session.peers.remove(a.petname)
     session.notifier.nudge()
