@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from interlink.errors import WireError
-from interlink.state.paths import KEY_LEN, check_session
-from interlink.trust.identity import KEY_BYTES, SIG_BYTES, Identity, check_public_key, unb64, verify_strict
+from interlink.errors import UsageError, WireError
+from interlink.state.paths import check_identity, check_session
+from interlink.trust.identity import KEY_BYTES, SIG_BYTES, Identity, unb64, verify_strict
 
 KINDS: Final = frozenset({"message", "pair_request", "pair_accept"})
 STATUSES: Final = frozenset({"update", "needs_input", "result", "failed", "canceled"})
@@ -115,7 +115,7 @@ def sign_announcement(ann: Announcement, identity: Identity) -> Announcement:
 def signature_holds(msg: Message) -> bool:
     """Strict verification of a message (G2). False for every malformed key or signature."""
     try:
-        return verify_strict(check_public_key(msg.sender), unb64(msg.sig, SIG_BYTES), message_bytes(msg))
+        return verify_strict(unb64(msg.sender, KEY_BYTES), unb64(msg.sig, SIG_BYTES), message_bytes(msg))
     except WireError:
         return False
 
@@ -124,7 +124,7 @@ def announcement_holds(ann: Announcement) -> bool:
     """Strict verification of an announcement (B3)."""
     try:
         data = announcement_bytes(ann)
-        return verify_strict(check_public_key(ann.pubkey), unb64(ann.sig, SIG_BYTES), data)
+        return verify_strict(unb64(ann.pubkey, KEY_BYTES), unb64(ann.sig, SIG_BYTES), data)
     except WireError:
         return False
 
@@ -184,12 +184,11 @@ def make_route(key: str, session: str) -> str:
 
 def split_route(route: str) -> tuple[str, str]:
     """(key, session) of a route; the session may be empty. WireError where it is no route."""
-    key, mark, session = route.partition("#")
-    if len(key) != KEY_LEN:
-        raise WireError("not a route")
-    if mark and session:
-        try:
+    key, _mark, session = route.partition("#")
+    try:
+        check_identity(key)
+        if session:
             check_session(session)
-        except Exception as exc:
-            raise WireError("a route with a session id that is not valid") from exc
+    except UsageError:
+        raise WireError("not a route: KEY#SESSION with a key or session that is not valid") from None
     return key, session
