@@ -92,6 +92,8 @@ class Relays:
         for task, relay in calls.items():
             if not task.done():
                 _leave(task, relay)
+            elif task.cancelled():
+                failed[relay.url] = RelayError("was not waited for: the client is closed")
             elif (error := task.exception()) is None:
                 accepted.append(relay.url)
             elif isinstance(error, RelayError):

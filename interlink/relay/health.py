@@ -6,6 +6,7 @@ from interlink import log
 from interlink.errors import RelayError
 from interlink.relay.answers import Unreachable
 
+REASONS_TOLD = 8  # of one time of trouble: a relay can make up new ones
 # Ops whose troubles make a relay "down"; a roster is asked for too seldom to say so.
 STEADY = frozenset({"poll", "send", "announce"})
 
@@ -18,8 +19,8 @@ class _Trouble(NamedTuple):
 class Health:
     """Troubles of one relay, by op (`poll`, `send`, `announce`, `roster`).
 
-    A line `relay_down` is logged when a trouble appears that no op has yet, `relay_up` when the last
-    one ends and at the first answer of all: never one line an attempt.
+    A line `relay_down` is logged for each new reason, `relay_up` when the last trouble ends and at the
+    first answer of all: never one line an attempt, however the reasons alternate.
     """
 
     def __init__(self, url: str, now_ms: int) -> None:
@@ -27,6 +28,7 @@ class Health:
         self.since_ms = now_ms
         self.up: bool | None = None
         self._troubles: dict[str, _Trouble] = {}
+        self._told: set[str] = set()
 
     @property
     def error(self) -> str:
@@ -44,15 +46,16 @@ class Health:
         self._troubles = {o: t for o, t in self._troubles.items() if o != op and not t.unreachable}
         self._note(now_ms, True)
         if first or (before and not self._troubles):
+            self._told.clear()
             log.event("relay_up", url=self.url, op=op)
 
     def failed(self, op: str, error: RelayError, now_ms: int) -> None:
         """An op did not do what it should."""
-        trouble = _Trouble(str(error), isinstance(error, Unreachable))
-        known = trouble in self._troubles.values()
-        self._troubles[op] = trouble
+        text = str(error)
+        self._troubles[op] = _Trouble(text, isinstance(error, Unreachable))
         self._note(now_ms, self.up)
-        if not known:
+        if text not in self._told and len(self._told) < REASONS_TOLD:
+            self._told.add(text)
             log.event("relay_down", url=self.url, op=op, error=error)
 
     def _note(self, now_ms: int, otherwise: bool | None) -> None:

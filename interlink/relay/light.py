@@ -61,7 +61,7 @@ def roster(url: str, token: str | None, timeout_s: float) -> list[dict[str, Any]
 
 
 def send(url: str, to: str, payload: str, token: str | None, timeout_s: float) -> None:
-    """Hand one message (JSON text) to a relay; returns once the relay has taken it (202). RelayError, WireError."""
+    """Hand one message (JSON text) to a relay; returns once the relay took it (202). RelayError, WireError."""
     body = answers.encode_send(to, payload)
     answer = _call(url, "POST", "/send", timeout_s, SMALL_BYTES, body=body, token=token)
     if answer.status != 202:
@@ -92,12 +92,12 @@ def _call(
     else:
         link = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
     expired = threading.Event()
+    socks: list[socket.socket] = []
 
     def expire() -> None:
         # The timeout of a socket is of one read: a relay that drips would never meet it.
         expired.set()
-        sock = link.sock
-        if sock is not None:
+        for sock in socks:
             with contextlib.suppress(OSError):  # it has ended by itself
                 sock.shutdown(socket.SHUT_RDWR)
 
@@ -106,6 +106,10 @@ def _call(
     watchdog.start()
     start = time.monotonic()
     try:
+        link.connect()
+        socks.append(link.sock)  # the library forgets it before the body is read
+        if expired.is_set():
+            raise TimeoutError
         link.request(method, parts.path + target, body, headers)
         response = link.getresponse()
         latency_ms, got_ms = (time.monotonic() - start) * 1000, time.time_ns() // 1_000_000

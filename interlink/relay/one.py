@@ -51,7 +51,7 @@ class Relay:
         self._batch = settings.poll_batch
 
     async def poll(self, route: str) -> Batch:
-        """One long poll for a route: at most `poll_batch` messages."""
+        """One long poll for a route: at most `poll_batch` messages. Short after a failed one: is it back?"""
         while True:
             most = self._batch if self._asks_many else 1
             try:
@@ -69,11 +69,12 @@ class Relay:
 
     async def _poll(self, route: str, most: int) -> Batch:
         s = self._settings
-        target = f"/recv?me={quote(route, safe='')}&timeout_ms={s.poll_timeout_ms}"
+        wait_ms = min(s.poll_timeout_ms, s.poll_probe_ms) if self.health.failing("poll") else s.poll_timeout_ms
+        target = f"/recv?me={quote(route, safe='')}&timeout_ms={wait_ms}"
         answer = await self.transport.call(
             "GET",
             f"{target}&max={most}" if most > 1 else target,
-            timeout_s=s.poll_timeout_ms / 1000 + s.call_timeout_s,
+            timeout_s=wait_ms / 1000 + s.call_timeout_s,
             max_bytes=max(s.poll_answer_max_bytes, ESCAPED * s.message_max_bytes + SMALL_BYTES),
         )
         if most > 1 and answer.status in (400, 422):

@@ -4,6 +4,8 @@ Ends in an answer or a RelayError. Redirects are not followed, no proxy is used,
 nothing is decompressed, and one relay's connections are no other's.
 """
 
+import os
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -18,7 +20,6 @@ from interlink.relay.urls import tls_context, tls_trouble
 from interlink.settings import Settings
 from interlink.text import clean_line
 
-KEPT_IDLE = 4
 OTHER_CALLS = 8  # connections beside those of sends: polls, acks, announcements, rosters
 
 
@@ -45,7 +46,6 @@ class Transport:
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=settings.send_parallel + OTHER_CALLS,
-            max_keepalive_connections=KEPT_IDLE,
             keepalive_expiry=settings.keep_alive_s,
         )
 
@@ -127,6 +127,8 @@ def _causes(exc: BaseException) -> Iterator[BaseException]:
 def _system_text(exc: BaseException) -> str:
     """What the system said of it: `Connection refused`, not the wrapping library's words."""
     for cause in _causes(exc):
-        if isinstance(cause, OSError) and cause.strerror:
-            return clean_line(cause.strerror, SHOWN_CHARS)
+        if isinstance(cause, OSError) and cause.errno:
+            # asyncio puts words of its own into strerror; a resolver's numbers are no errno.
+            own = isinstance(cause, socket.gaierror | socket.herror)
+            return clean_line(str(cause.strerror) if own else os.strerror(cause.errno), SHOWN_CHARS)
     return clean_line(str(exc), SHOWN_CHARS) or type(exc).__name__
