@@ -16,6 +16,7 @@ from interlink.errors import InterlinkError, StateError, UsageError
 from interlink.relay.client import Relays
 from interlink.session.presence import Seen
 from interlink.settings import Settings
+from interlink.state import files
 from interlink.text import clean_line, fingerprint
 from interlink.trust import pairing as rules
 from interlink.trust import wire
@@ -186,8 +187,16 @@ class Pairing:
             if fault != told:
                 log.event("pairing_fault" if fault else "pairing_ok", error=fault or None)
                 told = fault
-            with anyio.move_on_after(self._settings.outbox_retry_s if waiting else self._settings.heartbeat_s):
-                await self._work.wait()
+            await self._wait(self._settings.outbox_retry_s if waiting else None)
+
+    async def _wait(self, most_s: float | None) -> None:
+        """Until there is work: nudged, the file changed (a command accepted a knock), or `most_s` passed."""
+        seen = files.signature(self._store.path)
+        with anyio.move_on_after(most_s if most_s is not None else float("inf")):
+            while files.signature(self._store.path) == seen:
+                with anyio.move_on_after(self._settings.reconcile_s):
+                    await self._work.wait()
+                    return
 
     async def _send_queued(self) -> bool:
         """One pass over the queue; True while something waits."""

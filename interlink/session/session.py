@@ -36,6 +36,7 @@ from interlink.trust.pairing import PairingStore
 from interlink.trust.peers import PeersFile
 
 SEND_WAIT_S: Final = 3.0
+GOODBYES: Final = 16  # sessions at most that are told when this one ends
 
 AdapterFactory = Callable[["Session"], HostAdapter]
 
@@ -67,6 +68,7 @@ class Session:
         self.pairing: Pairing
         self.storage_fault = ""  # of the replay memory or the outbox, at the last try
         self._registration: registry.Registration | None = None
+        self._recent: dict[str, None] = {}  # routes of sessions that we met in this life, oldest first
         self._adopting = anyio.Event()
         self._announce = anyio.Event()
 
@@ -127,13 +129,35 @@ class Session:
             group.start_soon(self.pairing.run)
 
     async def aclose(self) -> None:
-        """Unregister everywhere, end what was started, let go of every lock. Bounded in time."""
-        with anyio.CancelScope(shield=True):
+        """End what was started, let go of every lock, say goodbye. Bounded to most of the shutdown grace."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(self.settings.shutdown_grace_s * 0.7):
             await self.adapter.aclose()
-            await self.relays.unregister(wire.announcement_dict(self._announcement()))
-            await self.relays.aclose()
             if self._registration is not None:
                 self._registration.release()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.relays.unregister, wire.announcement_dict(self._announcement()))
+                group.start_soon(self._say_goodbye)
+            await self.relays.aclose()
+
+    async def _say_goodbye(self) -> None:
+        """Tell the sessions that wrote to us or that we wrote to lately (B3). Quiet: progress wakes nobody."""
+        try:
+            by_key = self.peers.current().by_key
+        except SetupError:
+            return
+        for route in list(self._recent)[-GOODBYES:]:
+            key, _ = wire.split_route(route)
+            if key != self.identity.public and key in by_key:
+                msg = wire.Message(
+                    sender=self.identity.public,
+                    to=key,
+                    text=f"[interlink] session {self.id} has ended; what is sent to it waits in the relay.",
+                    ts=now_ms(),
+                    msg_id=secrets.token_hex(16),
+                    status="update",
+                    reply_to=self.route,
+                )
+                await self.relays.send(route, wire.encode_message(wire.sign_message(msg, self.identity)))
 
     async def _heartbeat(self) -> None:
         while True:
@@ -172,8 +196,14 @@ class Session:
         for result in results:
             if result.outcome == STORED and result.record is not None:
                 record = result.record
+                self._meet(record.message.reply_to or "", record.message.sender)
                 log.event("stored", msg_id=record.receipt_id, peer=record.message.sender[:8], seq=record.seq)
         self.notifier.nudge()
+
+    def _meet(self, route: str, key: str) -> None:
+        if _session_in(route, key):
+            self._recent.pop(route, None)
+            self._recent[route] = None
 
     async def _aside(self, results: list[Admitted]) -> None:
         for result in results:
@@ -281,6 +311,7 @@ class Session:
             in_reply_to=in_reply_to,
         )
         await self.outbox.put(out)
+        self._meet(out.route, out.to)
         state = await self.outbox.settled(out, SEND_WAIT_S)
         log.event("sent", msg_id=out.msg_id, peer=out.to[:8], state=state)
         return out, state
@@ -295,9 +326,13 @@ class Session:
 
 
 def _session_of(record: Record, key: str) -> str | None:
-    """The session in an unsigned `reply_to`, where it is a route of the sender's own key."""
+    return _session_in(record.message.reply_to or "", key)
+
+
+def _session_in(route: str, key: str) -> str | None:
+    """The session in a route of this key; None for any other text (`reply_to` is unsigned)."""
     try:
-        owner, session = wire.split_route(record.message.reply_to or "")
+        owner, session = wire.split_route(route)
     except WireError:
         return None
     return session if owner == key and session else None
