@@ -208,9 +208,11 @@ def _patch(root: str, at: int, how: str, code: int, calls: list[tuple[str, list[
             calls.append((name, paths, new))
             if number == at and how == "fail":
                 raise OSError(code, os.strerror(code), paths[0])
-            result = real(*args, **kwargs)
-            if number == at and how == "after":
-                os._exit(CRASH)
+            try:
+                result = real(*args, **kwargs)
+            finally:  # also after a call that fails by itself, such as the open of a missing file
+                if number == at and how == "after":
+                    os._exit(CRASH)
             calls[number - 1] = (name, paths, new and os.path.lexists(paths[-1]))
             return result
 

@@ -12,11 +12,11 @@ from interlink_lab.tools.repo import ROOT, files
 ALLOWED = "hygiene: ok"
 # Text of a tracked file -> what it is. The pieces are put together so that this file passes itself.
 PATTERNS = {
-    "an absolute path of one machine": r"(?<![\w.$}])/(?:ro"
+    "an absolute path of one machine": r"(?<![\w.$}])/(?:(?:ro"
     + r"ot|wo"
-    + r"rk|Us"
-    + r"ers/\w|ho"
-    + r"me/\w)(?:/|\b)",
+    + r"rk)\b(?!\.)|(?:Us"
+    + r"ers|ho"
+    + r"me)/\w+)",
     "a package registry": r"(?:py"
     + r"pi\.org|python"
     + r"hosted\.org|registry\."

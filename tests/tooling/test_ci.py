@@ -1,0 +1,67 @@
+"""The CI script, with a stand-in for ./dev: every part runs, the end tells all, nothing is left running."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from support.programs import ROOT
+
+DEV = """#!/bin/sh
+case "$1" in
+--summary) echo recipes ;;
+test) cat; echo "... 100%"; echo "7 passed in 1.00s"; echo; {test} ;;
+lint) echo "lint: 5 passed, 0 failed in 0.1s" ;;
+host-test) {hosts} ;;
+esac
+"""
+
+
+def ci(folder: Path, test: str = "", hosts: str = "echo none") -> "subprocess.CompletedProcess[str]":
+    (folder / ".ci").mkdir()
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "python").symlink_to("/bin/true")
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
+    (folder / "dev").write_text(DEV.format(test=test, hosts=hosts))
+    (folder / "dev").chmod(0o755)
+    return subprocess.run(
+        ["bash", str(folder / ".ci" / "run")],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "TMPDIR": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def lines(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("ci:")]
+
+
+def test_it_passes_and_shows_the_closing_lines(tmp_path: Path) -> None:
+    done = ci(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed in 1.00s\n" in done.stdout
+    end = lines(done)[-5:]
+    assert [line.split()[1] for line in end] == ["prepare", "test", "lint", "host-test", "passed"]
+    assert end[1].endswith("7 passed in 1.00s") and "exit 0" in end[1]
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("tmp.")]
+
+
+def test_a_failure_is_told_at_the_end_and_the_other_parts_run(tmp_path: Path) -> None:
+    done = ci(tmp_path, test="exit 3")
+    assert done.returncode == 1
+    assert lines(done)[-1] == "ci: FAILED: test"
+    assert "exit 3" in lines(done)[-4] and "lint: 5 passed, 0 failed" in done.stdout and "none" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_what_is_left_running_is_ended_and_is_a_failure(tmp_path: Path) -> None:
+    hosts = "setsid sleep 987 >/dev/null 2>&1 & echo $! > pid; echo done"
+    done = ci(tmp_path, hosts=hosts)
+    pid = int((tmp_path / "pid").read_text())
+    assert done.returncode == 1 and lines(done)[-1] == "ci: FAILED: leftovers"
+    assert f"ci: left running: {pid} sleep 987" in done.stdout
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
