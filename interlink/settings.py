@@ -109,6 +109,11 @@ class Settings:
     codex_timeout_s: float = 30
     codex_attempts: int = 3
     codex_backoff_s: float = 2
+    # Commands
+    probe_timeout_s: float = 3
+    skew_warn_s: float = 10
+    counts_every_s: float = 5
+    empty_keep_s: float = 604_800
     # Server
     request_line_max_bytes: int = 4 * MIB
     shutdown_grace_s: float = 1.5
@@ -200,6 +205,10 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "codex_timeout_s": (0.1, 600, "one run of the queue program"),
     "codex_attempts": (1, 10, "automatic runs of the queue program for one notice"),
     "codex_backoff_s": (0.01, 600, "between two runs of the queue program"),
+    "probe_timeout_s": (0.01, 300, "one question of `status` and `doctor` to a relay"),
+    "skew_warn_s": (1, 3600, "difference between a relay's clock and ours that `doctor` warns of"),
+    "counts_every_s": (0, 3600, "between two writes of the counts of refused messages"),
+    "empty_keep_s": (0, 31_536_000, "age from which `prune` removes an empty mailbox"),
     "request_line_max_bytes": (64 * KIB, 256 * MIB, "one MCP request line"),
     "shutdown_grace_s": (0.1, 60, "time for an orderly end"),
     "progress_interval_s": (0, 86_400, "quiet time after which an executor is nudged (0: never)"),

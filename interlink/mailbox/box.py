@@ -101,6 +101,10 @@ class Box:
         self._set_tombstone(tomb, _encode(tomb))
         return tomb
 
+    def put_tombstone(self, tomb: Tombstone) -> None:
+        """Add a tombstone that was made elsewhere (M30)."""
+        self._set_tombstone(tomb, _encode(tomb))
+
     def forget(self, tomb: Tombstone) -> None:
         """Take a tombstone out."""
         self.tombstones.pop(tomb.key)

@@ -14,6 +14,7 @@ from interlink.mailbox import staging
 from interlink.mailbox.box import Box, is_local
 from interlink.mailbox.record import Local, Record, Tombstone, content_fingerprint
 from interlink.mailbox.store import Mailbox
+from interlink.session.counters import Refusals
 from interlink.settings import Settings
 from interlink.state.paths import Layout
 from interlink.trust import gate
@@ -47,7 +48,7 @@ class Admission:
     def __init__(self, layout: Layout, mailbox: Mailbox, settings: Settings) -> None:
         self.mailbox = mailbox
         self.counts: Counter[str] = Counter()
-        self.expired_by: Counter[str] = Counter()  # sender key -> refused as expired (G3)
+        self.refusals = Refusals(layout, mailbox.identity, mailbox.session, settings)  # kept for `doctor` (G3)
         self.full = False
         self._layout = layout
         self.settings = settings
@@ -69,6 +70,7 @@ class Admission:
                 results = self._admit_all(box, batch, petnames, now_ms, ask)
             memory.remember(self._entries(batch, results, memory))
         self._count(batch, results)
+        self.refusals.flush(now_ms)
         return results
 
     def admit_local(self, msg: Message, size: int, local: Local, now_ms: int) -> staging.Staged:
@@ -149,8 +151,8 @@ class Admission:
             if result.outcome in gate.REFUSALS:
                 msg = incoming.message
                 log.event("refused", reason=result.outcome, sender=msg.sender[:8], msg_id=msg.msg_id)
-                if result.outcome == gate.EXPIRED:
-                    self.expired_by[msg.sender] += 1
+                expired = result.outcome == gate.EXPIRED
+                self.refusals.add(result.outcome, expired_from=msg.sender if expired else "")
         if full != self.full:
             log.event("mailbox_full" if full else "mailbox_has_room", session=self.mailbox.session)
             self.full = full

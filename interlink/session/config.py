@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from interlink.errors import SetupError, UsageError
-from interlink.relay.client import parse_urls
+from interlink.relay.urls import parse_urls
 from interlink.state import paths
 from interlink.text import clean_line
 

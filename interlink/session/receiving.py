@@ -59,6 +59,7 @@ class Receiving:
                     msg = wire.decode_message(arrival.payload)
                 except WireError as exc:
                     self.counts[UNDECODABLE] += 1
+                    self._admission.refusals.add(UNDECODABLE)
                     log.event("refused", reason=UNDECODABLE, error=exc)
                     acks.append(arrival.ack)
                     continue
@@ -90,6 +91,7 @@ class Receiving:
         )
         if not verdict.admitted:
             self.counts[verdict.reason] += 1
+            self._admission.refusals.add(verdict.reason)
             log.event("refused", reason=verdict.reason, kind=msg.kind, sender=msg.sender[:8])
             return True
         try:

@@ -132,6 +132,7 @@ class Session:
         """End what was started, let go of every lock, say goodbye. Bounded to most of the shutdown grace."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(self.settings.shutdown_grace_s * 0.7):
             await self.adapter.aclose()
+            self.admission.refusals.flush(now_ms(), at_once=True)
             if self._registration is not None:
                 self._registration.release()
             async with anyio.create_task_group() as group:
@@ -161,6 +162,7 @@ class Session:
 
     async def _heartbeat(self) -> None:
         while True:
+            await to_thread.run_sync(self.admission.refusals.flush, now_ms())
             await self.relays.announce(wire.announcement_dict(self._announcement()))
             self._announce = anyio.Event()
             with anyio.move_on_after(self.settings.heartbeat_s):

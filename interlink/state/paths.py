@@ -121,6 +121,10 @@ class Layout:
         """`part`: log (the memory), lock, pending (the session in the middle of an admission)."""
         return os.path.join(self.root, "replay", f"{check_identity(identity)}.{part}")
 
+    def counts(self, identity: str, session: str, part: str = "json") -> str:
+        """`part`: json (how many messages were refused, and why: G3), lock."""
+        return os.path.join(self.root, "counts", check_identity(identity), f"{check_session(session)}.{part}")
+
     def task_dir(self, session: str) -> str:
         return os.path.join(self.root, "task", check_session(session))
 
