@@ -1,6 +1,6 @@
 """How many messages were refused, and why, kept over restarts for `doctor` (G3).
 
-`counts/<identity>/<session>.json` has `{"counts": {reason: n}, "expired_by": {sender key: n}, "since_ms", "at_ms"}`.
+`counts/<identity>/<session>.json`: `{"counts": {reason: n}, "expired_by": {sender key: n}, "since_ms", "at_ms"}`.
 Written without a sync, at most every `counts_every_s`: the numbers are for a person. A crash loses the last few,
 and a file that cannot be read is begun anew. Several processes of a session add to one file.
 """

@@ -19,6 +19,7 @@ from interlink.errors import InterlinkError, StateError, UsageError
 from interlink.mailbox import states
 from interlink.outlog import Change, Journal, Outgoing, apply
 from interlink.relay.client import Relays
+from interlink.session.limits import check_size
 from interlink.settings import Settings
 from interlink.trust import wire
 from interlink.trust.identity import Identity
@@ -89,18 +90,8 @@ class Outbox:
 
     def _check(self, out: Outgoing) -> None:
         s = self._settings
+        check_size(self._message(out), s)
         size = len(out.text.encode("utf-8"))
-        if size > s.text_max_bytes:
-            raise UsageError(
-                f"the text has {size} bytes, more than the {s.text_max_bytes} that one message may have: "
-                "split it. Nothing was sent."
-            )
-        encoded = len(wire.encode_message(self._message(out)).encode("utf-8"))
-        if encoded > s.message_max_bytes:
-            raise UsageError(
-                f"the message has {encoded} bytes once encoded, more than the {s.message_max_bytes} that a "
-                "receiver takes: split it. Nothing was sent."
-            )
         waiting = [o for o in self.journal.entries.values() if o.state == states.PENDING]
         held = sum(len(o.text.encode("utf-8")) for o in waiting)
         if len(waiting) >= s.outbox_max_messages or held + size > s.outbox_max_bytes:
