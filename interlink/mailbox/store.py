@@ -262,8 +262,11 @@ class Mailbox:
     def settle(self, notice_id: str, state: str, now_ms: int, *, definite_failure: bool) -> bool:
         """Write what became of a handoff: the reservation's state and the states of what it covers (S3).
 
-        False where the reservation was released or replaced meanwhile: nothing is changed then.
+        False where the reservation was released or replaced meanwhile: nothing is changed then. ValueError for
+        a state that no handoff leads to.
         """
+        if state not in states.HANDOFFS:
+            raise ValueError(f"a handoff does not end in {state!r}")
         with self.change() as box:
             current = box.head.notice
             if current is None or current.id != notice_id:
