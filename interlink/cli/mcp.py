@@ -5,9 +5,11 @@ The listener starts after every turn of the host, so it is reached without impor
 
 import sys
 
+from interlink.errors import EXIT_OK
+
 
 def main() -> int:
-    """Entry point. Returns the server's exit code; `wait` ends the process itself."""
+    """Entry point. Returns when the server has ended in good order; `wait` ends the process itself."""
     argv = sys.argv[1:]
     if argv[:1] == ["wait"]:
         from interlink.listener.main import run
@@ -15,7 +17,8 @@ def main() -> int:
         run(argv[1:])
     from interlink.cli.serve import main as serve
 
-    return serve(argv)
+    serve(argv)
+    return EXIT_OK
 
 
 if __name__ == "__main__":

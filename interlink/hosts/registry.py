@@ -15,7 +15,7 @@ Light on purpose: the listener imports this file.
 import os
 from collections.abc import Callable, Mapping
 
-from interlink.errors import InterlinkError, SetupError, StateError, UsageError
+from interlink.errors import InterlinkError, SetupError, UsageError
 from interlink.state import files
 from interlink.state.flock import Flock
 from interlink.state.paths import Layout, check_session
@@ -24,7 +24,6 @@ from interlink.state.process import UNKNOWN, Process, command_line, parent_of
 FALLBACK_SESSION = "main"
 LAUNCHERS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env", "uv", "uvx"})
 _MAX_LAUNCHERS = 4
-_REGISTER_TRIES = 20
 
 
 class Resolved:
@@ -56,16 +55,18 @@ class Server:
 class Registration:
     """A server's entries. Keep it for the server's life; `release` removes them."""
 
-    def __init__(self, held: list[tuple[str, Flock]]) -> None:
+    def __init__(self, layout: Layout, held: list[tuple[str, Flock]]) -> None:
+        self._layout = layout
         self._held = held
 
     def release(self) -> None:
-        """Remove the entries. What a killed server leaves is removed by the next one."""
-        for path, lock in self._held:
-            _remove(path)
-            _remove(lock.path)
-            lock.release()
-            _remove_empty(os.path.dirname(path))
+        """Remove the entries. What a killed server leaves is removed by the next one. Raises StateError."""
+        if not self._held:
+            return
+        with _changing(self._layout):
+            for path, lock in self._held:
+                _remove_entry(path, lock)
+                _remove_empty(os.path.dirname(path))
         self._held = []
 
 
@@ -93,11 +94,9 @@ def register(layout: Layout, host_pid: int, session: str, identity: str) -> Regi
     check_session(session)
     files.ensure_root(layout.root)
     files.ensure_dir(layout.host_dir(), layout.root)
-    clean(layout)
-    held: list[tuple[str, Flock]] = []
-    for host in _host_chain(host_pid):
-        held.append(_enter(layout, host, session, identity))
-    return Registration(held)
+    with _changing(layout):
+        _clean(layout)
+        return Registration(layout, [_enter(layout, host, session, identity) for host in _host_chain(host_pid)])
 
 
 def servers_of(layout: Layout, host: Process | None) -> list[Server]:
@@ -150,28 +149,24 @@ def resolve(
     return Resolved(FALLBACK_SESSION, "fallback")
 
 
-def clean(layout: Layout) -> int:
-    """Remove the entries of servers that have ended, and empty directories. Returns how many entries went."""
-    count = 0
+def _changing(layout: Layout) -> Flock:
+    """Held while entries are made or removed, so that nobody removes a directory that another just made."""
+    return Flock(os.path.join(layout.host_dir(), "register.lock"))
+
+
+def _clean(layout: Layout) -> None:
+    """Remove the entries of servers that have ended, and empty directories."""
     for name in _list(layout.host_dir()):
         folder = os.path.join(layout.host_dir(), name)
+        if Process.parse(name) is None:
+            continue
         files.remove_stale_temps(folder)
         for stem in {entry.rpartition(".")[0] for entry in _list(folder) if entry.endswith((".json", ".lock"))}:
             path = os.path.join(folder, stem + ".json")
             lock = Flock(_lock_path(path))
-            try:
-                if lock.try_acquire():
-                    _remove(path)
-                    _remove(lock.path)
-                    count += 1
-            except StateError as exc:
-                from interlink import log
-
-                log.event("registry_entry_unusable", error=exc)
-            finally:
-                lock.release()
+            if lock.try_acquire():
+                _remove_entry(path, lock)
         _remove_empty(folder)
-    return count
 
 
 def _host_chain(pid: int) -> list[Process]:
@@ -192,25 +187,14 @@ def _host_chain(pid: int) -> list[Process]:
 def _enter(layout: Layout, host: Process, session: str, identity: str) -> tuple[str, Flock]:
     import json
 
-    folder = _folder(layout, host)
+    folder = files.ensure_dir(_folder(layout, host), layout.root)
     me = Process.me()
     path = os.path.join(folder, f"{me.pid}.json")
     lock = Flock(_lock_path(path))
-    # A server that cleans up at this moment may remove the directory or the lock file under our hands.
-    for attempt in range(_REGISTER_TRIES):
-        files.ensure_dir(folder, layout.root)
-        try:
-            lock.acquire()
-        except StateError:
-            if attempt + 1 == _REGISTER_TRIES or os.path.isdir(folder):
-                raise
-            continue
-        if lock.in_place():
-            record = {"session": session, "identity": identity, "server": me.text, "host": host.text}
-            files.atomic_write(path, json.dumps(record).encode("utf-8"), durable=False)
-            return path, lock
-        lock.release()
-    raise StateError(f"cannot register in {folder}: other servers keep removing it")
+    lock.acquire()
+    record = {"session": session, "identity": identity, "server": me.text, "host": host.text}
+    files.atomic_write(path, json.dumps(record).encode("utf-8"), durable=False)
+    return path, lock
 
 
 def _live(folder: str) -> list[Server]:
@@ -267,6 +251,12 @@ def _list(folder: str) -> list[str]:
         return []
     except OSError as exc:
         raise files.explain(exc, f"list {folder}") from exc
+
+
+def _remove_entry(path: str, lock: Flock) -> None:
+    _remove(path)
+    _remove(lock.path)
+    lock.release()
 
 
 def _remove(path: str) -> None:

@@ -28,7 +28,7 @@ def ensure_root(root: str) -> str:
     if not os.path.isabs(root):
         raise StateError(f"the state root {root!r} is relative: set XDG_STATE_HOME to an absolute path")
     try:
-        os.makedirs(root, mode=DIR_MODE, exist_ok=True)
+        make_dirs(root)
         info = os.stat(root)
         if not stat.S_ISDIR(info.st_mode):
             raise StateError(f"the state root {root} is not a directory: move it away")
@@ -39,7 +39,7 @@ def ensure_root(root: str) -> str:
             )
         tighten(root)
     except FileExistsError as exc:
-        raise StateError(f"the state root {root} is not a directory: move it away") from exc
+        raise StateError(f"{exc.filename or root} is not a directory: move it away") from exc
     except OSError as exc:
         raise explain(exc, f"use the state root {root}") from exc
     return root
