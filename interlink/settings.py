@@ -67,7 +67,7 @@ class Settings:
     relay_linger_s: float = 1
     relay_bodies_max_bytes: int = 256 * MIB
     relay_route_max_bytes: int = 512
-    relay_batch_bytes: int = 8 * MIB
+    relay_batch_bytes: int = 4 * MIB
     relay_acks_max: int = 4096
     relay_announce_max_bytes: int = 16 * KIB
     relay_group_bytes: int = 8 * MIB
@@ -105,7 +105,8 @@ class Settings:
     listener_stat_s: float = 0.06
     listener_lock_wait_s: float = 10
     renew_after_s: float = 3000
-    # Codex
+    # Channel and Codex
+    channel_push_s: float = 10
     codex_timeout_s: float = 30
     codex_attempts: int = 3
     codex_backoff_s: float = 2
@@ -202,6 +203,7 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "listener_stat_s": (0.01, 60, "listener's look at the inbox where the system does not notify"),
     "listener_lock_wait_s": (0, 600, "wait for the lock of a listener whose host is another or dead"),
     "renew_after_s": (1, 3000, "idle time after which the listener asks to be renewed"),
+    "channel_push_s": (0.01, 300, "one push through the host's channel"),
     "codex_timeout_s": (0.1, 600, "one run of the queue program"),
     "codex_attempts": (1, 10, "automatic runs of the queue program for one notice"),
     "codex_backoff_s": (0.01, 600, "between two runs of the queue program"),

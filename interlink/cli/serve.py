@@ -11,11 +11,15 @@ import click
 from interlink import __version__, log
 from interlink.errors import EXIT_USAGE, InterlinkError
 from interlink.hosts.base import HostAdapter
+from interlink.hosts.claude_channel import ClaudeChannel
 from interlink.hosts.claude_inbox import ClaudeInbox
+from interlink.hosts.codex import Codex
+from interlink.hosts.failed import FailedStore
 from interlink.session.config import Config, make_config
 from interlink.session.runtime import Runtime
-from interlink.session.session import Session
-from interlink.settings import load
+from interlink.session.session import AdapterFactory, Session, now_ms
+from interlink.settings import Settings, load
+from interlink.tools.surface import Connection
 
 
 @click.command(
@@ -48,25 +52,33 @@ def serve(options: dict[str, str | None]) -> None:
         config = make_config(options, os.environ)
     except InterlinkError as exc:
         fault = str(exc)
-    runtime = Runtime(config, fault, settings, make_adapter)
-    anyio.run(_main, runtime, backend="asyncio")
+    anyio.run(_main, config, fault, settings)
 
 
-def make_adapter(session: Session) -> HostAdapter:
-    """The adapter of this session's host."""
-    return ClaudeInbox(session.layout, session.id)
+def _adapter_factory(connection: Connection) -> AdapterFactory:
+    def make(session: Session) -> HostAdapter:
+        config, settings = session.config, session.settings
+        if config.host == "codex":
+            failed = FailedStore(session.layout, session.identity.public, session.id, settings)
+            return Codex(config.codex_bin, session.id, failed, settings, now_ms)
+        if config.channels:
+            return ClaudeChannel(connection.push_channel, settings.channel_push_s)
+        return ClaudeInbox(session.layout, session.id)
+
+    return make
 
 
-async def _main(runtime: Runtime) -> None:
+async def _main(config: Config | None, fault: str, settings: Settings) -> None:
     from interlink.tools.app import App, definitions
     from interlink.tools.instructions import INSTRUCTIONS
-    from interlink.tools.serving import Connection
     from interlink.tools.serving import serve as serve_mcp
 
+    runtime = Runtime(config, fault, settings)
+
     @asynccontextmanager
-    async def body(_connection: Connection) -> AsyncIterator[None]:
+    async def body(connection: Connection) -> AsyncIterator[None]:
         async with anyio.create_task_group() as group:
-            group.start_soon(runtime.run)
+            group.start_soon(runtime.run, _adapter_factory(connection))
             try:
                 yield
             finally:
@@ -78,8 +90,8 @@ async def _main(runtime: Runtime) -> None:
         INSTRUCTIONS,
         definitions(),
         App(runtime).call,
-        channel=bool(runtime.config and runtime.config.channels),
-        settings=runtime.settings,
+        channel=bool(config and config.channels),
+        settings=settings,
         body=body,
     )
 

@@ -32,6 +32,15 @@ def render_notice(
         named.pop()
 
 
+def render_aside(msg_id: str, size: int, petname: str, key: str) -> str:
+    """The notice about one message that is over the size limit and was not kept (M22)."""
+    return (
+        f"{HEADING} One message of {size} bytes from {_name(petname, key, text.DEFAULT_NAME_CHARS)} is over this "
+        f"receiver's limit: it was set aside as undeliverable, its text is not kept. Its id is "
+        f"{text.attribute(msg_id)[:64]}. Ask the sender to split it, if that matters; nothing else is to be done."
+    )
+
+
 def _name(petname: str, key: str, name_chars: int) -> str:
     return text.notice_name(text.utf8(petname), key, name_chars) or "a local source"
 

@@ -6,8 +6,6 @@
 The server never refuses to start: its tools say what is missing and how to mend it.
 """
 
-from collections.abc import Callable
-
 import anyio
 from anyio import to_thread
 
@@ -16,10 +14,12 @@ from interlink.errors import InterlinkError, SetupError, UsageError
 from interlink.session.config import Config
 from interlink.session.session import AdapterFactory, Session, open_session
 from interlink.settings import Settings
+from interlink.trust.identity import load_key
 
 RETRY_S = 2.0
 OPEN_WAIT_S = 5.0
 
+UNBOUND_ID = "unbound"
 UNBOUND = (
     "this Codex session is not bound yet: interlink's hooks bind it at the first turn. If they do not, review "
     "and trust them in Codex (hooks need review), or see `interlink doctor`"
@@ -29,25 +29,22 @@ UNBOUND = (
 class Runtime:
     """`config` None = the options are wrong; `fault` then says how. One per process."""
 
-    def __init__(
-        self, config: Config | None, fault: str, settings: Settings, make_adapter: AdapterFactory
-    ) -> None:
+    def __init__(self, config: Config | None, fault: str, settings: Settings) -> None:
         self.config = config
         self.fault = fault
         self.settings = settings
         self.session: Session | None = None
         self.bound: str | None = config.session if config else None
-        self._make_adapter = make_adapter
+        self._desk: Session | None = None
         self._try_now = anyio.Event()
         self._changed = anyio.Event()
         self._started = anyio.Event()
-        self.on_open: list[Callable[[Session], None]] = []
 
-    async def run(self) -> None:
+    async def run(self, make_adapter: AdapterFactory) -> None:
         """Open the session as soon as that is possible, then run it until cancelled."""
         told = ""
         while self.config is not None:
-            fault = await self._open()
+            fault = await self._open(make_adapter)
             self._started.set()
             if self.session is not None:
                 await self._run_open(self.session)
@@ -61,7 +58,7 @@ class Runtime:
         self._started.set()
         await anyio.sleep_forever()
 
-    async def _open(self) -> str:
+    async def _open(self, make_adapter: AdapterFactory) -> str:
         config, session_id = self.config, self.bound
         assert config is not None
         if session_id is None:
@@ -69,7 +66,7 @@ class Runtime:
         else:
             try:
                 self.session = await to_thread.run_sync(
-                    open_session, config, session_id, self.settings, self._make_adapter
+                    open_session, config, session_id, self.settings, make_adapter
                 )
                 self.fault = ""
             except InterlinkError as exc:
@@ -80,8 +77,6 @@ class Runtime:
         return self.fault
 
     async def _run_open(self, session: Session) -> None:
-        for callback in self.on_open:
-            callback(session)
         try:
             await session.run()
         finally:
@@ -98,6 +93,19 @@ class Runtime:
         if self.session is None:
             raise SetupError(self.fault or "the session is still starting: try again")
         return self.session
+
+    async def desk(self) -> Session:
+        """A session for what needs none: peers and the roster, also while a Codex thread is unbound (X1).
+
+        It is not open: it polls nothing, announces nothing, and its mailbox is not to be read.
+        """
+        await self._started.wait()
+        if self.session is not None or self.config is None or self.bound is not None:
+            return await self.ready()
+        if self._desk is None:
+            identity = await to_thread.run_sync(load_key, self.config.key_path)
+            self._desk = Session(self.config, UNBOUND_ID, self.settings, identity)
+        return self._desk
 
     def bind(self, thread_id: str) -> None:
         """Bind a Codex session (X1). UsageError for a second id: an instance cannot be rebound."""

@@ -13,6 +13,7 @@ from interlink import inbox, log
 from interlink.errors import SetupError, StateError, UsageError, WireError
 from interlink.hosts import registry
 from interlink.hosts.base import HostAdapter
+from interlink.hosts.notice_text import render_aside
 from interlink.mailbox import states
 from interlink.mailbox.record import Record, Tombstone
 from interlink.mailbox.staging import STORED, Acknowledged, Receipt
@@ -65,7 +66,17 @@ class Session:
         self.adapter: HostAdapter
         self.notifier: Notifier
         self.receiving: Receiving
-        self.pairing: Pairing
+        self.pairing = Pairing(
+            PairingStore(self.layout, identity.public, session_id),
+            identity,
+            self.route,
+            config.name,
+            self.peers,
+            self.relays,
+            settings,
+            now_ms,
+            self._tell,
+        )
         self.storage_fault = ""  # of the replay memory or the outbox, at the last try
         self._registration: registry.Registration | None = None
         self._recent: dict[str, None] = {}  # routes of sessions that we met in this life, oldest first
@@ -75,6 +86,16 @@ class Session:
     @property
     def route(self) -> str:
         return wire.make_route(self.identity.public, self.id)
+
+    @property
+    def opened(self) -> bool:
+        """False for one that only looks things up (no tasks, no mailbox)."""
+        return self._registration is not None
+
+    def nudge(self) -> None:
+        """Look at the mailbox at once: something changed what is due."""
+        if self.opened:
+            self.notifier.nudge()
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -88,17 +109,6 @@ class Session:
             inbox.claim(self.layout, self.id, self.identity.public)
         self.notifier = Notifier(
             self.layout, self.mailbox, self.peers, self.adapter, self.settings, now_ms, self._took_over
-        )
-        self.pairing = Pairing(
-            PairingStore(self.layout, self.identity.public, self.id),
-            self.identity,
-            self.route,
-            self.config.name,
-            self.peers,
-            self.relays,
-            self.settings,
-            now_ms,
-            self.notifier.special,
         )
         self.receiving = Receiving(
             self.admission,
@@ -184,6 +194,9 @@ class Session:
             if count:
                 log.event("outbox_adopted", count=count)
 
+    async def _tell(self, text: str, kind: str) -> bool:
+        return await self.notifier.special(text, kind)
+
     def set_summary(self, summary: str) -> None:
         """What our announcements say that we are doing; announced at once."""
         self.here.summary = summary
@@ -208,8 +221,14 @@ class Session:
             self._recent[route] = None
 
     async def _aside(self, results: list[Admitted]) -> None:
+        """Tell the host of messages that were set aside, before the relay forgets them (M22)."""
         for result in results:
-            log.event("undeliverable", peer=result.petname, size=result.record.size if result.record else None)
+            if result.record is not None:
+                size, msg_id = result.record.size, result.record.receipt_id
+                log.event("undeliverable", peer=result.record.message.sender[:8], size=size)
+                await self.notifier.special(
+                    render_aside(msg_id, size or 0, result.petname, result.record.message.sender), "aside"
+                )
 
     # -- reading and consuming ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import msgspec
 from interlink.session.runtime import Runtime
 from interlink.session.session import Session
 from interlink.tools import arguments as args
-from interlink.tools import messaging, pairing, peering, trust
+from interlink.tools import codex, messaging, pairing, peering, trust
 from interlink.tools.surface import Answer, Call, Connection, ToolDef
 
 Plain = Callable[[Session, Any], Awaitable[Answer]]
@@ -27,7 +27,11 @@ class Entry(NamedTuple):
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    sessionless: bool = False  # works while a Codex thread is not bound yet
+    hidden: bool = False
 
+
+BIND = "bind_codex_session"
 
 TOOLS: dict[str, Entry] = {
     "send_message": Entry(
@@ -90,6 +94,7 @@ TOOLS: dict[str, Entry] = {
         messaging.list_pending,
         read_only=True,
         idempotent=True,
+        sessionless=True,
     ),
     "list_peers": Entry(
         args.Nothing,
@@ -99,6 +104,7 @@ TOOLS: dict[str, Entry] = {
         peering.list_peers,
         read_only=True,
         idempotent=True,
+        sessionless=True,
     ),
     "add_peer": Entry(
         args.AddPeer,
@@ -108,6 +114,7 @@ TOOLS: dict[str, Entry] = {
         asking=trust.add_peer,
         destructive=True,
         idempotent=True,
+        sessionless=True,
     ),
     "remove_peer": Entry(
         args.RemovePeer,
@@ -117,6 +124,7 @@ TOOLS: dict[str, Entry] = {
         asking=trust.remove_peer,
         destructive=True,
         idempotent=True,
+        sessionless=True,
     ),
     "discover": Entry(
         args.Discover,
@@ -126,6 +134,7 @@ TOOLS: dict[str, Entry] = {
         pairing.discover,
         read_only=True,
         idempotent=True,
+        sessionless=True,
     ),
     "set_summary": Entry(
         args.SetSummary,
@@ -134,6 +143,7 @@ TOOLS: dict[str, Entry] = {
         pairing.set_summary,
         idempotent=True,
         open_world=True,
+        sessionless=True,
     ),
     "request_pair": Entry(
         args.RequestPair,
@@ -150,6 +160,7 @@ TOOLS: dict[str, Entry] = {
         pairing.list_pair_requests,
         read_only=True,
         idempotent=True,
+        sessionless=True,
     ),
     "accept_pair": Entry(
         args.AnswerPair,
@@ -167,6 +178,7 @@ TOOLS: dict[str, Entry] = {
         "Forget a knock, or a request of ours. Nobody is told; nobody is trusted.",
         pairing.reject_pair,
         destructive=True,
+        sessionless=True,
     ),
     "cancel_task": Entry(
         args.CancelTask,
@@ -175,6 +187,21 @@ TOOLS: dict[str, Entry] = {
         messaging.cancel_task,
         open_world=True,
     ),
+    "failed_deliveries": Entry(
+        args.FailedDeliveries,
+        "Look at notices that could not be delivered",
+        "Notices that the host (Codex) did not take: list, read one, retry it, or discard it. Discarding removes "
+        "the saved notice, never an unread message; the messages are in receive_messages anyway.",
+        codex.failed_deliveries,
+        open_world=True,
+    ),
+    BIND: Entry(
+        args.BindCodex,
+        "Bind to the current Codex thread (hooks only)",
+        "Called by a trusted local hook with the current thread's id. Not for the model.",
+        idempotent=True,
+        hidden=True,
+    ),
     "get_my_session_id": Entry(
         args.Nothing,
         "Show this session's id and key",
@@ -182,6 +209,7 @@ TOOLS: dict[str, Entry] = {
         peering.get_my_session_id,
         read_only=True,
         idempotent=True,
+        sessionless=True,
     ),
 }
 
@@ -198,6 +226,7 @@ def definitions() -> list[ToolDef]:
             destructive=e.destructive,
             idempotent=e.idempotent,
             open_world=e.open_world,
+            hidden=e.hidden,
         )
         for name, e in TOOLS.items()
     ]
@@ -212,8 +241,10 @@ class App:
     async def call(self, call: Call) -> Answer:
         """The answer to one call. Raises InterlinkError, which the serving layer shows as a tool error."""
         entry = TOOLS[call.name]
-        parsed = args.parse(entry.kind, call.arguments, call.name)
-        session = await self._runtime.ready()
+        parsed: Any = args.parse(entry.kind, call.arguments, call.name)
+        if call.name == BIND:
+            return codex.bind_codex_session(self._runtime, parsed, call)
+        session = await (self._runtime.desk() if entry.sessionless else self._runtime.ready())
         if entry.asking is not None:
             return await entry.asking(session, parsed, call.connection)
         assert entry.handler is not None

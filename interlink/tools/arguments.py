@@ -122,6 +122,15 @@ class RejectPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     fingerprint: Annotated[str, Meta(description="Fingerprint or full key from list_pair_requests")]
 
 
+class BindCodex(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    thread_id: Annotated[str, Meta(description="UUID of the current thread, given by the hook")]
+
+
+class FailedDeliveries(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    action: Annotated[str, Meta(description="list, read, retry or discard", pattern="^(list|read|retry|discard)$")]
+    id: Annotated[str, Meta(description="Id from the list, for read, retry and discard")] | None = None
+
+
 class CancelTask(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     to: Petname
     task_id: TaskId

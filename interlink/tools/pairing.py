@@ -135,7 +135,7 @@ async def accept_pair(session: Session, a: args.AnswerPair, connection: Connecti
         shlex.join(["interlink", "pair", "accept", fingerprint(request.key), "--session", session.id]),
     )
     await session.pairing.accept(request, petname)
-    session.notifier.nudge()
+    session.nudge()
     return Answer(f"{shown_name(petname)} [{fingerprint(request.key)}] is a peer now; it is told so.")
 
 

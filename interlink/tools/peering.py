@@ -1,5 +1,6 @@
 """The tools about peers and this session (B3, B4, B6, G8)."""
 
+from interlink.session.runtime import UNBOUND
 from interlink.session.session import Session
 from interlink.text import fingerprint
 from interlink.tools import arguments as args
@@ -31,6 +32,10 @@ async def list_peers(session: Session, _a: args.Nothing) -> Answer:
 
 
 async def get_my_session_id(session: Session, _a: args.Nothing) -> Answer:
+    if not session.opened:
+        return Answer(
+            f"{UNBOUND}. The key is {session.identity.public}.", {"session": None, "key": session.identity.public}
+        )
     me = {"session": session.id, "key": session.identity.public, "name": session.config.name}
     return Answer(
         f"Session {session.id} of key {me['key']} (fingerprint {fingerprint(me['key'])}), named {me['name']}.", me

@@ -63,7 +63,7 @@ async def add_peer(session: Session, a: args.AddPeer, connection: Connection) ->
         peers_command(session, "add", a.petname, a.key),
     )
     session.peers.add(a.petname, a.key)
-    session.notifier.nudge()
+    session.nudge()
     return Answer(f"{a.petname} [{fingerprint(a.key)}] is a peer now.")
 
 
@@ -76,5 +76,5 @@ async def remove_peer(session: Session, a: args.RemovePeer, connection: Connecti
         peers_command(session, "remove", a.petname),
     )
     session.peers.remove(a.petname)
-    session.notifier.nudge()
+    session.nudge()
     return Answer(f"{a.petname} is no peer any more; its unread messages are held back.")

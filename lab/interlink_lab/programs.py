@@ -1,0 +1,135 @@
+"""The product's programs as the lab starts them: by command, with an environment of their own.
+
+`INTERLINK_LAB_BIN` names a folder with other binaries of the same names (another build, the Rust system);
+without it the modules of this tree run in this interpreter.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MODULES = {
+    "interlink": "interlink.cli.main",
+    "interlink-mcp": "interlink.cli.mcp",
+    "interlink-bus": "interlink.cli.bus",
+    "interlink-keygen": "interlink.cli.keygen",
+    "interlinked": "interlink.cli.interlinked",
+}
+END_S = 20.0
+
+
+def program(name: str, folder: str | None = None) -> list[str]:
+    """The argument vector that starts a program: from `folder`, else INTERLINK_LAB_BIN, else this tree."""
+    folder = folder or os.environ.get("INTERLINK_LAB_BIN") or None
+    if folder is not None:
+        return [str(Path(folder) / name)]
+    return [sys.executable, "-m", MODULES[name]]
+
+
+def host_environment(home: Path, url: str, name: str, **more: str) -> dict[str, str]:
+    """The environment of one host: a home, a state root and a configuration of its own, nothing of ours."""
+    home.mkdir(parents=True, exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if k in ("PATH", "PYTHONPATH", "LANG", "SYSTEMROOT", "TMPDIR")}
+    return {
+        **kept,
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "INTERLINK_URL": url,
+        "INTERLINK_NAME": name,
+        **more,
+    }
+
+
+def make_identity(home: Path, folder: str | None = None) -> str:
+    """Make the host's key where the product looks for it; returns the public key."""
+    config = home / "config" / "interlink"
+    config.mkdir(parents=True, exist_ok=True)
+    argv = [*program("interlink-keygen", folder), "--out", str(config / "id.key")]
+    done = subprocess.run(argv, env=host_environment(home, "", ""), capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def read_inbox(state: Path, session: str) -> list[dict[str, Any]]:
+    """The records of a session's inbox file (JSON lines)."""
+    path = state / "interlink" / "inbox" / f"{session}.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
+
+
+class Relay:
+    """One real relay process on a port of its own, which it keeps over restarts."""
+
+    def __init__(
+        self, home: Path, *args: str, folder: str | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.home = home
+        self.addr = "127.0.0.1:0"
+        self._args = args
+        self._folder = folder
+        self._env = dict(env or {})
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.addr}"
+
+    def start(self) -> None:
+        """Start it and return once it listens. RuntimeError with its words where it does not."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        env = host_environment(self.home, "", "", **self._env)
+        argv = [*program("interlink-bus", self._folder), "--addr", self.addr, *self._args]
+        log = (self.home / "relay.log").open("a", encoding="utf-8")
+        self.process = subprocess.Popen(
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        said = []
+        for line in self.process.stderr:
+            said.append(line)
+            log.write(line)
+            if "event=relay_listening" in line:
+                self.addr = line.split(" addr=", 1)[1].split()[0]
+                break
+        else:
+            raise RuntimeError("the relay did not start: " + "".join(said))
+        _drain(self.process, log)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait; SIGKILL after a while."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _drain(process: "subprocess.Popen[str]", log: Any) -> None:
+    """Keep reading what a process says into its log, so that it never blocks."""
+    import threading
+
+    def copy() -> None:
+        assert process.stderr is not None
+        with log:
+            for line in process.stderr:
+                log.write(line)
+                log.flush()
+
+    threading.Thread(target=copy, daemon=True).start()
