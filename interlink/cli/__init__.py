@@ -1,12 +1,13 @@
 """The commands. `run` is the one place where click's exits become ours. Light on purpose: no imports here."""
 
-from typing import TYPE_CHECKING, NoReturn
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     import click
 
 
-def run(command: "click.Command", prog: str) -> NoReturn:
+def run(command: "click.Command", prog: str) -> "NoReturn":
     """Run a click command and exit: 64 for a usage error, 1 for a fault, never 2 (H1).
 
     The errors are one line on stderr. `command` returns its exit code, None being 0.

@@ -30,8 +30,12 @@ FLOORS = {
     "mailbox.record": 2,
     "mailbox.notice": 2,
     "mailbox.states": 2,
+    "hosts.base": 2,
+    "hosts.notice_text": 2,
+    "mailbox.look": 3,
     "mailbox.store": 3,
     "inbox": 3,
+    "inbox_compact": 3,
     "trust.peers": 3,
     "trust.replay": 3,
     "trust.pairing": 3,
@@ -45,6 +49,7 @@ FLOORS = {
     "tools": 6,
     "cli": 6,
     "listener": 6,
+    "doctor": 6,
 }
 # Packages whose modules differ in floor: a new module there needs a row of its own.
 MIXED = ("trust", "mailbox", "hosts")
