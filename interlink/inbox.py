@@ -127,6 +127,11 @@ def commit(layout: Layout, session: str, end: int, *, lock_wait_s: float = 30) -
         files.atomic_write(layout.inbox(session, "cursor"), b"%d" % end)
 
 
+def read_cursor(layout: Layout, session: str) -> int:
+    """The byte offset of what is consumed; 0 where there is no usable one. Takes no lock."""
+    return _read_number(layout.inbox(session, "cursor")) or 0
+
+
 def set_consumed(layout: Layout, session: str, sequence: int) -> None:
     """Every attention-worthy message with an admission sequence below `sequence` is consumed (C11).
 

@@ -103,7 +103,7 @@ def stage(
         alias=known.alias,
         local=local,
     )
-    need = _encoded_size(record)
+    need = encoded_size(record)
     if size > settings.message_max_bytes or need > settings.mailbox_max_bytes:
         return _set_aside(box, record, size, now_ms, settings)  # no emptying would ever make room for it
     if not make_room(box, need, settings):
@@ -185,7 +185,8 @@ def _bury(box: Box, record: Record, settings: Settings) -> None:
         box.forget(next(iter(box.tombstones.values())))
 
 
-def _encoded_size(record: Record) -> int:
+def encoded_size(record: Record) -> int:
+    """Bytes that a record will take in the file, for `make_room`."""
     # The sequence number and state are not set yet; their growth is below this margin.
     return len(msgspec.json.encode(record)) + 64
 

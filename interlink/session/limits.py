@@ -1,4 +1,4 @@
-"""How long one message may be, the same for tools and commands (F6, M22). Light: no event loop, no relay client."""
+"""How long one message may be, the same for tools and commands (F6, M22). Light: no relay client."""
 
 from interlink.errors import UsageError
 from interlink.settings import Settings

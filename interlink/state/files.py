@@ -210,12 +210,18 @@ def remove_stale_temps(folder: str) -> int:
     except OSError as exc:
         raise explain(exc, f"list {folder}") from exc
     for name in names:
-        if name.startswith(".") and name.endswith(".tmp"):
-            pid_text = name[:-4].rpartition(".")[2]
-            if pid_text.isdigit() and not _alive(int(pid_text)):
-                _remove_quietly(os.path.join(folder, name))
-                count += 1
+        if is_stale_temp(name):
+            _remove_quietly(os.path.join(folder, name))
+            count += 1
     return count
+
+
+def is_stale_temp(name: str) -> bool:
+    """True for the name of a temporary file of ours whose process is gone."""
+    if not (name.startswith(".") and name.endswith(".tmp")):
+        return False
+    pid_text = name[:-4].rpartition(".")[2]
+    return pid_text.isdigit() and not _alive(int(pid_text))
 
 
 def _alive(pid: int) -> bool:
