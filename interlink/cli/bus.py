@@ -41,7 +41,9 @@ def command(
 
     host, port = split_address(addr)
     if memory and db:
-        raise UsageError("--memory and --db exclude each other")
+        if click.get_current_context().get_parameter_source("db") is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError("--memory and --db exclude each other")
+        db = None  # INTERLINK_DB is for everyday use, the option for this time
     values = settings.load(os.environ)
     for problem in values.problems:
         log.event("setting_ignored", problem=problem)

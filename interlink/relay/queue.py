@@ -58,12 +58,15 @@ class _Request:
 
 
 class _Read:
-    __slots__ = ("future", "limit", "max_bytes", "route")
+    __slots__ = ("future", "limit", "max_bytes", "route", "weight")
 
-    def __init__(self, route: str, limit: int, max_bytes: int, future: "asyncio.Future[list[StoredRow]]") -> None:
+    def __init__(
+        self, route: str, limit: int, max_bytes: int, weight: int, future: "asyncio.Future[list[StoredRow]]"
+    ) -> None:
         self.route = route
         self.limit = limit
         self.max_bytes = max_bytes
+        self.weight = weight
         self.future = future
 
 
@@ -94,7 +97,10 @@ class Queue:
         # In memory there is one connection, so both lanes use the same thread.
         self._reader = self._writer if path is None else ThreadPoolExecutor(1, "relay-read")
         self._writes = Lane(self._writer, self._commit, self._settle, _weight, lambda: self._tables.group_bytes)
-        self._reads = Lane(self._reader, self._read, self._answer, lambda read: 1, lambda: 64)
+        # Reads of one group are in memory together: what they may bring is bounded as one large answer is.
+        self._reads = Lane(
+            self._reader, self._read, self._answer, lambda read: read.weight, lambda: settings.relay_batch_bytes
+        )
 
     # The six methods
 
@@ -110,10 +116,11 @@ class Queue:
 
         At most `limit`, and at most `max_bytes` of payload (the first may exceed).
         """
-        if route not in self._depth:
+        depth = self._depth.get(route)
+        if depth is None:
             return []
         future: asyncio.Future[list[StoredRow]] = self._loop.create_future()
-        self._reads.add(_Read(route, limit, max_bytes, future))
+        self._reads.add(_Read(route, limit, max_bytes, min(depth[1], max_bytes), future))
         return [Message(row.payload, row.ts, make_token(route, row.seq, row.secret)) for row in await future]
 
     async def ack(self, route: str, tokens: Sequence[str]) -> int:
@@ -140,8 +147,8 @@ class Queue:
         """Finish what is under way and close the file."""
         await self._writes.drained()
         await self._reads.drained()
-        self._reader.shutdown()
         await self._loop.run_in_executor(self._writer, self._tables.close)
+        self._reader.shutdown()
         self._writer.shutdown()
 
     # Caps

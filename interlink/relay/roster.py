@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from interlink.errors import InterlinkError, WireError
+from interlink.relay.plain import check_plain
 from interlink.settings import Settings
 
 Raw = msgspec.Raw
@@ -41,7 +42,6 @@ class _Entry(msgspec.Struct):
 
 _key_decoder = msgspec.json.Decoder(_Key)
 _object_decoder = msgspec.json.Decoder(dict[str, Raw])
-_any_decoder = msgspec.json.Decoder()
 _saved_decoder = msgspec.json.Decoder(list[_Entry])
 
 
@@ -52,9 +52,9 @@ def roster_key(body: bytes) -> str:
     Raises WireError with a clear text.
     """
     try:
-        _any_decoder.decode(body)
+        check_plain(body)
         found = _key_decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as exc:
+    except (msgspec.MsgspecError, WireError) as exc:
         raise WireError(f"not an announcement: {exc}") from exc
     if not found.pubkey:
         raise WireError("not an announcement: `pubkey` is empty")
@@ -130,8 +130,9 @@ class Roster:
         """Entries of an earlier process. Raises WireError where the copy does not parse."""
         try:
             saved = _saved_decoder.decode(data)
-            _any_decoder.decode(data)
-        except (msgspec.MsgspecError, RecursionError) as exc:
+            for entry in saved:
+                check_plain(bytes(entry.announcement))
+        except (msgspec.MsgspecError, WireError) as exc:
             raise WireError(f"the copy of the roster does not parse: {exc}") from exc
         for entry in sorted(saved, key=lambda e: e.seen_ms)[-self._settings.roster_max :]:
             age = max(0, now_ms - entry.seen_ms)  # a clock that went back: as if seen now

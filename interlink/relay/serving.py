@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import uvicorn
 from interlink import log
 from interlink.errors import InterlinkError, SetupError, UsageError, WireError
 from interlink.relay.metrics import Metrics
+from interlink.relay.protocol import BoundedHttp
 from interlink.relay.queue import Queue
 from interlink.relay.roster import Roster
 from interlink.relay.server import Relay
@@ -76,9 +78,11 @@ async def _serve(options: Options, settings: Settings) -> None:
 
 def _config(relay: Relay, settings: Settings) -> uvicorn.Config:
     _more_files()
+    logger = logging.getLogger("uvicorn.error")
+    logger.handlers, logger.propagate = [_Faults(logging.ERROR)], False
     return uvicorn.Config(
         relay.app(),
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         lifespan="off",
         loop="none",
@@ -86,10 +90,24 @@ def _config(relay: Relay, settings: Settings) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        date_header=False,
+        date_header=True,  # clients tell by it how far the clocks are apart
         timeout_keep_alive=int(settings.relay_keep_alive_s),
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
+        timeout_graceful_shutdown=max(1, int(settings.shutdown_grace_s)),
     )
+
+
+class _Faults(logging.Handler):
+    """uvicorn's errors as events: a defect in an endpoint is a fault, the rest is said as it is.
+
+    What clients do wrong is below this handler's level: it is answered and counted, not logged.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            log.event("relay_http", what=record.getMessage().strip())
+        elif not isinstance(error, asyncio.CancelledError):  # cut off at the end of the time for stopping
+            log.event("relay_fault", what=record.getMessage().strip(), error=repr(error))
 
 
 class _Server(uvicorn.Server):
@@ -122,6 +140,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # clients whose machine is gone
         sock.bind(address)
         sock.listen(BACKLOG)
         sock.setblocking(False)

@@ -29,7 +29,6 @@ APPLICATION_ID = 0x496E7462  # "Intb": tells our file from any other SQLite data
 VACUUM_PAGES = 500  # given back to the disk in one step; small, because it needs room in the log itself
 SECRET_BYTES = 12
 PAGE_BYTES = 4096
-RESERVE_LEAST = 1 << 20
 
 
 class StoreFault(InterlinkError):
@@ -265,7 +264,7 @@ class Tables:
         wanted = self._settings.relay_reserve_bytes
         size = min(wanted, _free_bytes(path) // 2)
         try:
-            if size < min(wanted, RESERVE_LEAST):
+            if size < min(wanted, 2 * self._settings.message_max_bytes):
                 raise OSError(errno.ENOSPC, "no room for the reserve")
             if size:
                 _allocate(path, size)

@@ -1,0 +1,43 @@
+"""uvicorn's HTTP protocol with two bounds that it lacks: the size of a request's head, and a silent start."""
+
+import asyncio
+from typing import cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_MAX_BYTES = 1 << 16
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """Answers 400 and closes when request line and headers pass 64 KiB; closes who connects and says nothing."""
+
+    _in_head = True
+    _moved_on = False  # a head or a whole message was completed by the piece at hand
+    _head_bytes = 0  # of a head that is not complete yet
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        # uvicorn starts this timer after an answer only, and stops it with the first byte.
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self._moved_on = False
+        super().data_received(data)
+        if self._moved_on:
+            self._head_bytes = 0
+        elif self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
+                self.send_400_response("The request's head is larger than 64 KiB.")
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._moved_on = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        self._moved_on = True
+        super().on_message_complete()
