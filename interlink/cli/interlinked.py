@@ -16,8 +16,8 @@ from interlink.errors import EXIT_FAULT
 CHANNEL = "plugin:interlink@interlink"
 FLAG = "--dangerously-load-development-channels"
 NOTE = (
-    "interlinked: notices go through Claude's channel. Where Claude says that channels are not available, it takes "
-    "no notice: start plain `claude` instead, whose Stop hook wakes it.\n"
+    "interlinked: notices go through Claude's channel. Where Claude says that channels are not available, it "
+    "takes no notice: start plain `claude` instead, whose Stop hook wakes it.\n"
 )
 
 
@@ -27,12 +27,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     program = os.environ.get("INTERLINK_CLAUDE_BIN") or "claude"
     found = shutil.which(program)
     if found is None:
-        sys.stderr.write(f"interlinked: no `{program}` on PATH: install Claude Code, or set INTERLINK_CLAUDE_BIN\n")
+        sys.stderr.write(f"interlinked: no `{program}` on PATH: install it, or set INTERLINK_CLAUDE_BIN\n")
         sys.exit(EXIT_FAULT)
     env = {**os.environ, "INTERLINK_CHANNELS": "1"}
     sys.stderr.write(NOTE)
     sys.stderr.flush()
-    command = [found, FLAG, CHANNEL, *args]
+    # The flag takes every word behind it, so it comes last, but before a `--`.
+    at = args.index("--") if "--" in args else len(args)
+    command = [found, *args[:at], FLAG, CHANNEL, *args[at:]]
     if os.name == "posix":
         os.execve(found, command, env)
     sys.exit(subprocess.call(command, env=env))
