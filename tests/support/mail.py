@@ -8,6 +8,7 @@ desk.reopened()                                                     # new object
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from support.keys import ALICE, BOB, CAROL, NOW_MS, message
 
@@ -27,6 +28,13 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 WINDOW_MS = DAY_MS + 60_000  # what a message is remembered for
 SECOND_MS = 1000
+# The first lines of a child that has these names too.
+IN_CHILD = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from support.mail import *
+from interlink.mailbox.staging import Receipt
+"""
 
 
 def note(msg_id: str, text: str = "hello", *, sender: Identity = ALICE, **fields: object) -> Message:
