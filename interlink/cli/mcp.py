@@ -1,6 +1,6 @@
-"""`interlink-mcp`: the MCP server, and `interlink-mcp wait`, the listener.
+"""`interlink-mcp`: the MCP server; `interlink-mcp wait`, the listener; `interlink-mcp nudge`, a reminder.
 
-The listener starts after every turn of the host, so it is reached without importing anything else.
+The last two start after every turn or tool call of the host, so they are reached without importing anything else.
 """
 
 import sys
@@ -15,6 +15,10 @@ def main() -> int:
         from interlink.listener.main import run
 
         run(argv[1:])
+    if argv[:1] == ["nudge"]:
+        from interlink.listener.nudge import run as nudge
+
+        nudge(argv[1:])
     from interlink.cli.serve import main as serve
 
     serve(argv)

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
-from interlink import inbox, log
+from interlink import inbox, log, tasks
 from interlink.errors import SetupError, StateError, UsageError, WireError
 from interlink.hosts import registry
 from interlink.hosts.base import HostAdapter
@@ -212,8 +212,15 @@ class Session:
             if result.outcome == STORED and result.record is not None:
                 record = result.record
                 self._meet(record.message.reply_to or "", record.message.sender)
+                self._mark_task(tasks.received, record.message.task_id, record.message.status, result.petname)
                 log.event("stored", msg_id=record.receipt_id, peer=record.message.sender[:8], seq=record.seq)
         self.notifier.nudge()
+
+    def _mark_task(self, mark: Callable[..., None], *what: str | None) -> None:
+        try:
+            mark(self.layout, self.id, *what, now_ms())
+        except StateError as exc:  # a reminder is lost, no message (T4)
+            log.event("task_marker_fault", error=exc)
 
     def _meet(self, route: str, key: str) -> None:
         if _session_in(route, key):
@@ -333,6 +340,7 @@ class Session:
         )
         await self.outbox.put(out)
         self._meet(out.route, out.to)
+        self._mark_task(tasks.sent, task_id, status)
         state = await self.outbox.settled(out, SEND_WAIT_S)
         log.event("sent", msg_id=out.msg_id, peer=out.to[:8], state=state)
         return out, state
