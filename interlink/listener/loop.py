@@ -81,7 +81,10 @@ class Listener:
                 return code
             if self._now() >= self._renew_at:
                 return EXIT_OK if self._host.gone() else self._renew()
-            self._watch.wait(max(0.0, min(check_at, self._renew_at) - self._now()))
+            self._watch.wait(max(0.0, min(check_at, self._renew_at) - self._now()), self._changed)
+
+    def _changed(self) -> bool:
+        return files.signature(self._layout.inbox(self._session)) != self._seen
 
     def _payload(self) -> str:
         return payload.read_session_id(STDIN, self._settings.payload_wait_s, self._settings.payload_total_s)

@@ -7,6 +7,7 @@ between the flush of a notice and the exit, where `hold_ending_signals` keeps th
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from interlink.errors import EXIT_OK
 
@@ -65,9 +66,16 @@ class Watch:
             return
         self._fd = fd
 
-    def wait(self, timeout_s: float) -> None:
-        """Return after a change in the directory, or after at most `timeout_s` seconds."""
+    def wait(self, timeout_s: float, changed: Callable[[], bool]) -> None:
+        """Return after a change in the directory, or after at most `timeout_s` seconds.
+
+        `changed` is asked only where the system does not notify.
+        """
         if self._fd >= 0:
             signal.sigtimedwait([signal.SIGIO], max(0.0, timeout_s))
-        else:
-            time.sleep(max(0.0, min(timeout_s, self._stat_s)))
+            return
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, self._stat_s))
+            if changed():
+                return

@@ -18,7 +18,7 @@ from interlink.state.paths import Layout, state_root
 class Passing:
     def __init__(self): self.now = 1000.0
     def arm(self, folder): pass
-    def wait(self, timeout_s):
+    def wait(self, timeout_s, changed):
         assert timeout_s > 0, timeout_s
         self.now += timeout_s
 

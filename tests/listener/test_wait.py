@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,7 @@ def test_a_state_root_of_another_user_is_a_fault(tmp_path: Path) -> None:
 def test_no_exception_chooses_the_exit_code(error: str) -> None:
     code = f"""
 import sys
+import time
 from interlink.listener import loop, main
 def fail(self): raise {error}
 loop.Listener.run = fail
@@ -377,3 +379,18 @@ main()
     heavy = {"mcp", "click", "msgspec", "filelock", "cryptography", "asyncio", "anyio", "logging", "pathlib"}
     found = set(out.split())
     assert "interlink.listener.loop" in found and not heavy & found
+
+
+@pytest.mark.req("C2")
+def test_without_notification_a_look_ends_the_wait() -> None:
+    source = """
+from interlink.listener import main, watch
+del watch.fcntl.F_NOTIFY
+main.run([])
+"""
+    # The host is looked after once a minute only: it is the look at the inbox that finds the record.
+    with waiting(command=[sys.executable, "-c", source], env={"INTERLINK_LISTENER_POLL_S": "60"}) as one:
+        put(notice(1))
+        started = time.monotonic()
+        assert one.end()[0] == 2
+        assert time.monotonic() - started < 50
