@@ -38,16 +38,6 @@ class _File(msgspec.Struct, kw_only=True):
     tombstones: list[msgspec.Raw] = []
 
 
-class _RustNotice(msgspec.Struct, kw_only=True):
-    """The notice of the Rust form; `observed` and other fields of its versions are ignored."""
-
-    id: str
-    state: str = ""
-    messages: list[tuple[str, str]] = []
-    retry_at: int = 0
-    attempt: int = 0
-
-
 class _Version(msgspec.Struct):
     version: int = 1
 
@@ -56,7 +46,6 @@ _version = msgspec.json.Decoder(_Version)
 _file = msgspec.json.Decoder(_File)
 _record = msgspec.json.Decoder(Record)
 _tombstone = msgspec.json.Decoder(Tombstone)
-_rust_notice = msgspec.json.Decoder(_RustNotice)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -197,7 +186,7 @@ class Box:
                     f"{path} has version {version}, newer than {VERSION}: it was written by a newer interlink; "
                     "update this one. The file is left as it is."
                 )
-            if version == 1:
+            if version < VERSION:
                 return cls._from_rust(data, identity, session)
             file = _file.decode(data)
             box = cls(identity, session)
@@ -226,7 +215,8 @@ class Box:
 
     @classmethod
     def _from_rust(cls, data: bytes, identity: str, session: str) -> "Box":
-        """The Rust form: no version, no sequence. Its notice expires at the next reconciliation (M11)."""
+        """The Rust form: no version, no sequence. A notice of any of its versions is over, so that the next
+        reconciliation makes a new one (M11); fields that we do not know, such as `observed`, are left out."""
         file = _file.decode(data)
         box = cls(identity, session)
         for raw in file.records:
@@ -241,9 +231,6 @@ class Box:
                 record.alias = collision_alias(record.message.msg_id, record.fp)
             box.put(record)
         box._sort_consumed()
-        if bytes(file.notice) != b"null":
-            old = _rust_notice.decode(file.notice)
-            box.head.notice = Notice(id=old.id, state=states.INBOX_QUEUED, through=box.head.next_seq - 1)
         return box
 
 
