@@ -36,7 +36,7 @@ def compact(layout: Layout, session: str) -> int:
 
 
 def unconsumed(layout: Layout, session: str) -> int:
-    """Whole lines behind the cursor that are not blank. Takes no lock; one that is being written does not count."""
+    """Whole lines behind the cursor that are not blank. Takes no lock; one being written does not count."""
     data = files.read_bytes(layout.inbox(session)) or b""
     done, _ = consumed_bytes(layout, session)
     start = data.rfind(b"\n", 0, done) + 1

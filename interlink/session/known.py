@@ -82,7 +82,7 @@ def choose_identity(wanted: str, own: str, known: Iterable[str]) -> str:
 
     UsageError where that is nobody or several. `own` may be "".
     """
-    known = list(dict.fromkeys((*([own] if own else []), *known)))
+    known = [key for key in dict.fromkeys((own, *known)) if key]
     if wanted:
         found = match_keys(wanted, known)
         if len(found) == 1:

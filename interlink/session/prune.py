@@ -17,7 +17,7 @@ from interlink.errors import StateError
 from interlink.mailbox import staging
 from interlink.mailbox.box import Box
 from interlink.mailbox.look import look
-from interlink.mailbox.store import Mailbox, View
+from interlink.mailbox.store import Mailbox
 from interlink.session import known
 from interlink.session.known import Place
 from interlink.settings import Settings
@@ -178,17 +178,17 @@ def _temps(layout: Layout, dry_run: bool) -> list[Step]:
     return steps
 
 
-def purge_held_back(
-    layout: Layout, place: Place, petnames: dict[str, str], settings: Settings, now_ms: int, *, dry_run: bool
+def purge_sender(
+    layout: Layout, place: Place, sender: str, settings: Settings, now_ms: int, *, dry_run: bool
 ) -> int:
-    """Throw away unread mail of senders that are no peers any more; returns how many (G7). Their ids stay known.
+    """Throw away the unread mail of one sender; returns how many (G7). Their ids stay known as repeats.
 
-    StateError where the mailbox cannot be read or written.
+    For the held-back mail of a removed peer: whether it is one, the caller has to know. StateError where the
+    mailbox cannot be read or written.
     """
-    view = View(place.identity, petnames, now_ms)
 
     def purge(box: Box) -> int:
-        gone = [r for r in box.records.values() if r.unread and not view.trusts(r.message.sender)]
+        gone = [r for r in box.records.values() if r.unread and r.message.sender == sender]
         for record in gone:
             record.superseded_by = PURGED
             record.done_ms = now_ms

@@ -34,6 +34,7 @@ FLOORS = {
     "mailbox.staging": 2,
     "hosts.base": 2,
     "hosts.notice_text": 2,
+    "mailbox.export": 3,
     "mailbox.look": 3,
     "mailbox.store": 3,
     "inbox": 3,

@@ -1,0 +1,79 @@
+"""What a check says, and what all checks look at."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from interlink.doctor.survey import Seen
+from interlink.errors import InterlinkError
+from interlink.relay.light import Healthz
+from interlink.session.config import Config
+from interlink.session.known import Running
+from interlink.settings import Settings
+from interlink.state.paths import Layout
+
+OK: Final = "ok"
+WARN: Final = "warn"
+BROKEN: Final = "broken"
+LEVELS: Final = (OK, WARN, BROKEN)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: `check` is the area, `advice` what to do, `data` the same for scripts. No bodies, keys, tokens."""
+
+    level: str
+    check: str
+    text: str
+    advice: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Process:
+    """A server or listener of this user that runs now, as the system shows it; `None`: it does not say.
+
+    `root`: its state root; `host_pid`: the host process that it works for.
+    """
+
+    pid: int
+    listener: bool
+    root: str | None
+    host_pid: int | None
+    channels: bool
+    codex: bool
+
+
+@dataclass
+class Scene:
+    """Everything that was looked at. `where`, `layout`: None where the configuration gives no state root."""
+
+    environ: Mapping[str, str]
+    settings: Settings
+    now_ms: int
+    where: Config | None = None
+    layout: Layout | None = None
+    own: str = ""
+    petnames: Mapping[str, str] | None = None
+    seen: list[Seen] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
+    processes: list[Process] | None = None
+    health: Mapping[str, Healthz | InterlinkError] = field(default_factory=dict)
+
+
+Check = Callable[[Scene], Iterable[Finding]]
+
+
+def guarded(name: str, check: Check, scene: Scene) -> Iterator[Finding]:
+    """The findings of one check; a fault of its own is one more, so that it does not hide the others."""
+    try:
+        yield from check(scene)
+    except (InterlinkError, OSError) as exc:
+        yield Finding(BROKEN, name, f"this check could not be made: {exc}")
+
+
+def first_lines(items: Iterable[str], limit: int = 5) -> str:
+    """The first few of a list, and how many more there are."""
+    every = list(items)
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more

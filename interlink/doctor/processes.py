@@ -1,0 +1,178 @@
+"""Servers and listeners that run now: do they belong together, and to this state root (H4, N2)?"""
+
+import os
+from collections.abc import Iterator
+
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, first_lines
+from interlink.errors import InterlinkError
+from interlink.hosts import registry
+from interlink.listener.lock import read_holder
+from interlink.state import process
+from interlink.state.paths import is_session, state_root
+
+PROGRAM = "interlink-mcp"
+MODULE = "interlink.cli.mcp"
+NAME = "processes"
+
+
+def find_processes() -> list[Process] | None:
+    """This user's servers and listeners, from /proc; None where the system has none."""
+    if not os.path.isdir("/proc/self"):
+        return None
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isascii() and name.isdigit() and int(name) != os.getpid():
+            one = _process(int(name))
+            if one is not None:
+                found.append(one)
+    return sorted(found, key=lambda p: p.pid)
+
+
+def _process(pid: int) -> Process | None:
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+            return None
+    except OSError:
+        return None  # it has just ended
+    words = process.command_line(pid) or []
+    at = next((i for i, w in enumerate(words[:6]) if os.path.basename(w) == PROGRAM or w == MODULE), None)
+    if at is None:
+        return None
+    listener = words[at + 1 : at + 2] == ["wait"]
+    environ = _environ(pid)
+    if environ is None:
+        return Process(pid, listener, None, None, False, False)
+    try:
+        root: str | None = state_root(environ)
+    except InterlinkError:
+        root = None
+    host = registry.hook_host_pid(environ) if listener else process.parent_of(pid)
+    codex = registry.codex_mode(environ) or _option(words, "--host") == "codex"
+    return Process(pid, listener, root, host, registry.channel_mode(environ), codex)
+
+
+def _option(words: list[str], name: str) -> str:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == name:
+            return following
+        if word.startswith(name + "="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _environ(pid: int) -> dict[str, str] | None:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            data = file.read()
+    except OSError:
+        return None  # another user's, or gone
+    pairs = (item.decode("utf-8", "replace").partition("=") for item in data.split(b"\0") if item)
+    return {name: value for name, _, value in pairs}
+
+
+def check_processes(scene: Scene) -> Iterator[Finding]:
+    """State roots, registration, channels."""
+    if scene.processes is None or scene.layout is None:
+        yield Finding(OK, NAME, "this system does not show other processes: roots could not be compared")
+        return
+    mine = os.path.realpath(scene.layout.root)
+    elsewhere = [p for p in scene.processes if p.root is not None and os.path.realpath(p.root) != mine]
+    for one in elsewhere:
+        what = "listener" if one.listener else "server"
+        yield Finding(
+            WARN,
+            NAME,
+            f"{what} {one.pid} uses the state root {one.root}, this shell {scene.layout.root}",
+            f"for that one: XDG_STATE_HOME={os.path.dirname(one.root or '')} interlink doctor",
+            {"pid": one.pid, "root": one.root},
+        )
+    yield from _apart(scene.processes, mine)
+    here = [p for p in scene.processes if not p.listener and p not in elsewhere]
+    yield from _unregistered(here, scene)
+    yield from _channels(scene, here)
+
+
+def _apart(processes: list[Process], mine: str) -> Iterator[Finding]:
+    """A listener and a server of one host that use different roots, one of them ours, never meet."""
+    for listener in (p for p in processes if p.listener and p.host_pid is not None and p.root is not None):
+        for server in (p for p in processes if not p.listener and p.host_pid == listener.host_pid):
+            roots = {os.path.realpath(root) for root in (server.root, listener.root) if root is not None}
+            if len(roots) == 2 and mine in roots:
+                yield Finding(
+                    BROKEN,
+                    NAME,
+                    f"host {listener.host_pid}: its server {server.pid} uses the state root {server.root}, "
+                    f"its listener {listener.pid} {listener.root}",
+                    "give both the same XDG_STATE_HOME (and HOME)",
+                    {"host": listener.host_pid, "server": server.pid, "listener": listener.pid},
+                )
+
+
+def _unregistered(servers: list[Process], scene: Scene) -> Iterator[Finding]:
+    known = {r.process.pid for r in scene.running}
+    for one in (p for p in servers if p.pid not in known and p.root is not None):
+        why = (
+            "its hooks have not bound it: review and trust them in Codex, or wait for the first turn"
+            if one.codex
+            else "it waits for something (key, state root): its tools say what"
+        )
+        text = f"server {one.pid} runs, but serves no session"
+        yield Finding(WARN, NAME, text, why, {"pid": one.pid, "codex": one.codex})
+
+
+def _channels(scene: Scene, servers: list[Process]) -> Iterator[Finding]:
+    users = [str(p.pid) for p in servers if p.channels]
+    if not users and not registry.channel_mode(scene.environ):
+        return
+    who = f"server {first_lines(users)}" if users else "this shell (INTERLINK_CHANNELS)"
+    yield Finding(
+        OK,
+        "channel",
+        f"{who} pushes notices through the host's channel",
+        "a host with channels off takes no push and says nothing: start it with `interlinked`, or unset "
+        "INTERLINK_CHANNELS and let the Stop hook's listener wake it",
+        {"servers": users},
+    )
+
+
+def check_pairs(scene: Scene) -> Iterator[Finding]:
+    """Per host process: the session of its server and that of its listener."""
+    if scene.layout is None:
+        return
+    listening = _listening(scene)
+    for host, servers in registry.hosts(scene.layout):
+        sessions = sorted({s.session for s in servers})
+        if len(sessions) > 1:
+            yield Finding(
+                WARN,
+                "host",
+                f"host {host.pid} has servers of {len(sessions)} sessions: {first_lines(sessions)}",
+                "its hooks go by their own session id: pin INTERLINK_SESSION, or keep one server a host",
+                {"host": host.pid, "sessions": sessions},
+            )
+            continue
+        for session, pid in listening.get(host, ()):
+            text = f"host {host.pid}: server for session {sessions[0]}, listener {pid} for session {session}"
+            data = {"host": host.pid, "server_session": sessions[0], "listener_session": session}
+            if session == sessions[0]:
+                yield Finding(OK, "host", text, data=data)
+            else:
+                advice = (
+                    "they never meet: pin INTERLINK_SESSION for both, or neither; it follows after a second else"
+                )
+                yield Finding(BROKEN, "host", text, advice, data)
+
+
+def _listening(scene: Scene) -> dict[process.Process, list[tuple[str, int]]]:
+    """host process -> (session, listener pid) of its living listeners, by what they wrote into their lock."""
+    assert scene.layout is not None
+    found: dict[process.Process, list[tuple[str, int]]] = {}
+    try:
+        names = os.listdir(scene.layout.inbox_dir())
+    except FileNotFoundError:
+        return found
+    for session in sorted(n[:-5] for n in names if n.endswith(".lock") and is_session(n[:-5])):
+        holder = read_holder(scene.layout.inbox(session, "lock"))
+        if holder is not None and holder.host is not None and holder.listener.alive():
+            found.setdefault(holder.host, []).append((session, holder.listener.pid))
+    return found
