@@ -74,7 +74,7 @@ class Run:
         """The first test that failed, "" when none is named."""
         for line in self.output.splitlines():
             if line.startswith(("FAILED ", "ERROR ")):
-                return line.split(" ")[1]
+                return line.partition(" ")[2].partition(" - ")[0]
         return ""
 
 
