@@ -3,11 +3,14 @@
 Light on purpose: commands use it without the client.
 """
 
-import ssl
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from interlink.errors import UsageError
 from interlink.text import clean_line
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def parse_urls(text: str) -> list[str]:
@@ -62,14 +65,14 @@ def _without_user(url: SplitResult) -> str:
     return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
 
 
-def tls_context() -> ssl.SSLContext:
+def tls_context() -> "ssl.SSLContext":
     """What verifies an https relay: the system's certificates, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
     from httpcore2 import default_ssl_context  # heavy, and rarely needed by a command
 
     return default_ssl_context()
 
 
-def tls_trouble(exc: ssl.SSLError) -> str:
+def tls_trouble(exc: "ssl.SSLError") -> str:
     """A failed TLS handshake in words."""
     why = clean_line(str(getattr(exc, "verify_message", "") or exc.reason or exc), 120)
     return f"cannot be reached: TLS failed ({why}): is it an https relay with a certificate that is trusted here?"
