@@ -1,0 +1,1 @@
+"""Speed, measured from outside, with the machine's own disk speed beside it. See `__main__`."""
