@@ -20,6 +20,7 @@ COMMANDS = {
     "status": ("interlink.cli.status", "One screen: identity, relays, sessions, unread mail."),
     "doctor": ("interlink.cli.doctor", "Find out what is wrong, and what to do about it."),
     "peers": ("interlink.cli.peers", "Who is trusted: list, add, remove."),
+    "pair": ("interlink.cli.pair", "Requests to pair: list, accept, reject."),
     "inbox": ("interlink.cli.inbox", "Read mail without consuming it."),
     "send": ("interlink.cli.send", "Send one message to a peer."),
     "post": ("interlink.cli.post", "Put a message of a local source into a session's mailbox."),

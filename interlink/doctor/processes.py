@@ -7,6 +7,7 @@ from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, 
 from interlink.errors import InterlinkError
 from interlink.hosts import registry
 from interlink.listener.lock import read_holder
+from interlink.session import known
 from interlink.state import process
 from interlink.state.paths import is_session, state_root
 
@@ -109,8 +110,8 @@ def _apart(processes: list[Process], mine: str) -> Iterator[Finding]:
 
 
 def _unregistered(servers: list[Process], scene: Scene) -> Iterator[Finding]:
-    known = {r.process.pid for r in scene.running}
-    for one in (p for p in servers if p.pid not in known and p.root is not None):
+    registered = {r.process.pid for r in scene.running}
+    for one in (p for p in servers if p.pid not in registered and p.root is not None):
         why = (
             "its hooks have not bound it: review and trust them in Codex, or wait for the first turn"
             if one.codex
@@ -167,10 +168,7 @@ def _listening(scene: Scene) -> dict[process.Process, list[tuple[str, int]]]:
     """host process -> (session, listener pid) of its living listeners, by what they wrote into their lock."""
     assert scene.layout is not None
     found: dict[process.Process, list[tuple[str, int]]] = {}
-    try:
-        names = os.listdir(scene.layout.inbox_dir())
-    except FileNotFoundError:
-        return found
+    names = known.listed(scene.layout.inbox_dir())
     for session in sorted(n[:-5] for n in names if n.endswith(".lock") and is_session(n[:-5])):
         holder = read_holder(scene.layout.inbox(session, "lock"))
         if holder is not None and holder.host is not None and holder.listener.alive():

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from interlink import inbox_compact
 from interlink.doctor.finding import OK, WARN, Finding, Scene, first_lines
+from interlink.session import known
 from interlink.session.prune import stale_temps
 from interlink.state.paths import is_session
 
@@ -52,10 +53,7 @@ def check_storage(scene: Scene) -> Iterator[Finding]:
 
 def _consumed(scene: Scene) -> int:
     assert scene.layout is not None
-    try:
-        names = os.listdir(scene.layout.inbox_dir())
-    except FileNotFoundError:
-        return 0
+    names = known.listed(scene.layout.inbox_dir())
     sessions = [n[:-6] for n in names if n.endswith(".jsonl") and is_session(n[:-6])]
     return sum(inbox_compact.consumed_bytes(scene.layout, session)[0] for session in sessions)
 

@@ -20,7 +20,6 @@ from interlink.session import known
 from interlink.session.counters import Refused, read_counts
 from interlink.session.known import Place, Running
 from interlink.settings import Settings
-from interlink.state import files
 from interlink.state.locks import holder_pids
 from interlink.state.paths import Layout, is_session
 
@@ -128,12 +127,6 @@ def held_back(box: Box, petnames: Mapping[str, str], now_ms: int) -> list[Record
 def _outboxes(layout: Layout) -> list[Place]:
     found = []
     for identity in known.identities(layout):
-        folder = os.path.dirname(layout.outbox(identity, "x"))
-        try:
-            names = os.listdir(folder)
-        except FileNotFoundError:
-            continue
-        except OSError as exc:
-            raise files.explain(exc, f"list {folder}") from exc
+        names = known.listed(os.path.dirname(layout.outbox(identity, "x")))
         found += [Place(identity, n[:-6]) for n in names if n.endswith(".jsonl") and is_session(n[:-6])]
     return found

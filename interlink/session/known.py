@@ -48,16 +48,19 @@ def running(layout: Layout) -> list[Running]:
     return sorted(found.values(), key=lambda r: (r.session, r.identity, r.process.pid))
 
 
-def identities(layout: Layout) -> list[str]:
-    """Keys that have a mailbox folder, sorted. StateError where the folder cannot be listed."""
-    folder = os.path.join(layout.root, "mailbox")
+def listed(folder: str) -> list[str]:
+    """The names in a folder; none where there is no such folder. StateError where it cannot be listed."""
     try:
-        names = os.listdir(folder)
+        return os.listdir(folder)
     except FileNotFoundError:
         return []
     except OSError as exc:
         raise files.explain(exc, f"list {folder}") from exc
-    return sorted(name for name in names if _is_identity(name))
+
+
+def identities(layout: Layout) -> list[str]:
+    """Keys that have a mailbox folder, sorted. StateError where the folder cannot be listed."""
+    return sorted(name for name in listed(os.path.join(layout.root, "mailbox")) if _is_identity(name))
 
 
 def mailboxes(layout: Layout, identity: str | None = None) -> list[Place]:

@@ -307,7 +307,7 @@ class Pairing:
 
     async def reject(self, request: Request) -> None:
         """Forget a knock, or a request of ours; nothing is sent."""
-        await to_thread.run_sync(self._store.update, lambda s: _drop(s, request.key))
+        await to_thread.run_sync(self._store.update, lambda s: drop(s, request.key))
 
 
 def _mark_noticed(state: State, keys: set[str]) -> None:
@@ -323,7 +323,8 @@ def _unqueue(state: State, msg_id: str) -> None:
     state.queued = [q for q in state.queued if q.msg.msg_id != msg_id]
 
 
-def _drop(state: State, key: str) -> None:
+def drop(state: State, key: str) -> None:
+    """Forget a key's requests, both ways, and our own that was not sent yet."""
     state.inbound = [r for r in state.inbound if r.key != key]
     _forget_outbound(state, key)
     state.queued = [q for q in state.queued if not (q.msg.to == key and q.msg.kind == "pair_request")]

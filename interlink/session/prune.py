@@ -143,7 +143,7 @@ def _remove_empty(
 
 
 def _inbox_sessions(layout: Layout) -> list[str]:
-    return sorted(n[:-6] for n in _list(layout.inbox_dir()) if n.endswith(".jsonl") and is_session(n[:-6]))
+    return sorted(n[:-6] for n in known.listed(layout.inbox_dir()) if n.endswith(".jsonl") and is_session(n[:-6]))
 
 
 def _inbox(layout: Layout, session: str, dry_run: bool) -> list[Step]:
@@ -202,15 +202,6 @@ def purge_sender(
         count = purge(box)
         box.dirty = count > 0
     return count
-
-
-def _list(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as exc:
-        raise files.explain(exc, f"list {folder}") from exc
 
 
 def _unlink(path: str) -> None:
