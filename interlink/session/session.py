@@ -77,7 +77,6 @@ class Session:
             now_ms,
             self._tell,
         )
-        self.storage_fault = ""  # of the replay memory or the outbox, at the last try
         self._registration: registry.Registration | None = None
         self._recent: dict[str, None] = {}  # routes of sessions that we met in this life, oldest first
         self._adopting = anyio.Event()
@@ -123,7 +122,6 @@ class Session:
             self.admission.open(now_ms())
             self.journal.load()
         except StateError as exc:  # visible in every answer, and tried again with every batch (M17)
-            self.storage_fault = str(exc)
             log.event("storage_fault", error=exc)
         self._registration = registry.register(self.layout, os.getppid(), self.id, self.identity.public)
         log.event("session", id=self.id, identity=self.identity.public[:8], host=self.config.host)
@@ -253,9 +251,8 @@ class Session:
     async def warnings(self) -> list[str]:
         """What a person should know while reading mail: storage, trust and relay faults, one line each (M17)."""
         lines = [f"Warning: {problem}" for problem in self.settings.problems]
-        fault = self.mailbox.fault or self.storage_fault
-        if fault:
-            lines.append(f"Warning: new messages cannot be stored and wait on the relay: {fault}")
+        if self.mailbox.fault:
+            lines.append(f"Warning: new messages cannot be stored and wait on the relay: {self.mailbox.fault}")
         if self.admission.full:
             lines.append("Warning: this mailbox is full; more messages wait on the relay: acknowledge some.")
         quarantined = await to_thread.run_sync(self.mailbox.quarantined, self.view())
