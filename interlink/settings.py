@@ -118,6 +118,7 @@ class Settings:
     # Server
     request_line_max_bytes: int = 4 * MIB
     shutdown_grace_s: float = 1.5
+    shutdown_settle_s: float = 0.3
     progress_interval_s: float = 60
 
     def __init__(self) -> None:
@@ -213,6 +214,7 @@ TABLE: dict[str, tuple[float, float, str]] = {
     "empty_keep_s": (0, 31_536_000, "age from which `prune` removes an empty mailbox"),
     "request_line_max_bytes": (64 * KIB, 256 * MIB, "one MCP request line"),
     "shutdown_grace_s": (0.1, 60, "time for an orderly end"),
+    "shutdown_settle_s": (0, 60, "of it, for calls under way at the end of stdin, and for the last answers"),
     "progress_interval_s": (0, 86_400, "quiet time after which an executor is nudged (0: never)"),
 }
 

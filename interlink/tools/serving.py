@@ -96,7 +96,7 @@ async def serve(
         ending.begin("serving ended")
         connection.close()
         await holding.leave()
-        await writer.drain(settings.shutdown_grace_s / 3)
+        await writer.drain(settings.shutdown_settle_s)
         ending.ignore_signals()
 
 

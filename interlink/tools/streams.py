@@ -26,7 +26,7 @@ class Inbound:
         self._reader = reader
         self._writer = writer
         self._limit = settings.request_line_max_bytes
-        self._settle_s = settings.shutdown_grace_s / 5
+        self._settle_s = settings.shutdown_settle_s
         self._ready: list[SessionMessage] = []
         self._open: set[str | int] = set()
         self._idle = asyncio.Event()
