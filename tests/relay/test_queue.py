@@ -11,7 +11,7 @@ from interlink.errors import WireError
 from interlink.relay.queue import ForeignAck, Queue, QueueFull, make_token, parse_token
 from interlink.relay.roster import Roster, RosterFull
 from interlink.relay.serving import is_loopback, show_address
-from interlink.relay.tables import Tables
+from interlink.relay.tables import StoreFault, Tables
 from interlink.relay.waiters import TooManyWaiters, Waiters
 from interlink.settings import Settings
 
@@ -125,6 +125,36 @@ def test_tokens() -> None:
     for route, text in (("A#", token), ("A#s", "A#s\0"), ("A#s", "A#s\0" + "1" * 19), ("A#s", "A#s\0" + "٣" * 20)):
         with pytest.raises(ForeignAck):
             parse_token(route, text)
+
+
+@pytest.mark.req("B2")
+def test_a_full_disk_refuses_sends_and_takes_the_acks_of_the_same_group(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        queue = Queue(str(tmp_path / "q.db"), Settings())
+        for number in range(3):
+            await queue.put("A", b"%d" % number)
+        tokens = [message.token for message in await queue.head("A", 9, 100)]
+        # SQLite's own bound on the file: "database or disk is full", without filling a disk.
+        db = queue._tables._write_db
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        before = queue.stats()
+        results = await asyncio.gather(
+            queue.put("A", b"x" * 100_000),
+            queue.ack("A", tokens[:1]),
+            queue.put("B", b"y"),
+            return_exceptions=True,
+        )
+        assert isinstance(results[0], StoreFault) and results[1] == 1 and isinstance(results[2], StoreFault)
+        assert queue.stats() == (before.messages - 1, before.bytes - 1, 1), "refused sends are not counted"
+        assert await queue.head("B", 9, 100) == []
+        db.execute("PRAGMA max_page_count = 1000000")
+        await queue.put("A", b"x" * 100_000)
+        assert await queue.healthy()
+        assert [len(message.payload) for message in await queue.head("A", 9, 1 << 20)] == [1, 1, 100_000]
+        await queue.close()
+
+    asyncio.run(scenario())
 
 
 # Roster

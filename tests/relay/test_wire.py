@@ -212,7 +212,7 @@ def test_a_poll_without_messages_times_out(client: Client, route: str) -> None:
 @pytest.mark.req("B2")
 def test_a_client_that_hangs_up_leaves_no_waiter(relay: RelayProcess, client: Client) -> None:
     link = http.client.HTTPConnection("127.0.0.1", relay.port)
-    link.request("GET", "/recv?me=gone")
+    link.request("GET", "/recv?me=gone&timeout_ms=300000")
     client.until_waiting(1)
     link.close()
     client.until_waiting(0)
