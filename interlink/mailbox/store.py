@@ -82,8 +82,9 @@ class Mailbox:
         self._guard = threading.RLock()
         self._box: Box | None = None
         self._sig: tuple[int, int, int] | None = None
+        self._durable: tuple[int, int, int] | None = None  # the version that is known to be on disk for good
         self._bad: tuple[tuple[int, int, int], CorruptFile] | None = None  # what was found not to parse
-        self._faults: dict[str, str] = {}  # lock, read, write -> present fault
+        self._faults: dict[str, str] = {}  # kind of work -> present fault
 
     @property
     def fault(self) -> str:
@@ -99,7 +100,7 @@ class Mailbox:
 
     def read(self) -> Box:
         """The present content, not to be changed. StateError or CorruptFile where it cannot be read."""
-        with self._guard, self._noting_faults("read"):
+        with self._guard, self.noting_faults("read"):
             sig = files.signature(self.path)
             if self._box is None or sig != self._sig:
                 self._box = None
@@ -141,7 +142,7 @@ class Mailbox:
         After any failure the memory is dropped and the file is what it was. Raises StateError.
         """
         with self._guard:
-            with self._noting_faults("lock"):
+            with self.noting_faults("lock"):
                 files.ensure_dir(os.path.dirname(self.path), self._layout.root)
                 self._lock.acquire()
             try:
@@ -149,9 +150,12 @@ class Mailbox:
                 box.dirty = False
                 yield box
                 if box.dirty:
-                    with self._noting_faults("write"):
+                    with self.noting_faults("write"):
                         files.atomic_write(self.path, box.encode())
                         self._sig = files.signature(self.path)
+                elif self._sig != self._durable:
+                    self._make_durable()
+                self._durable = self._sig
                 box.dirty = False
             except BaseException:
                 self._box = self._sig = None
@@ -159,15 +163,25 @@ class Mailbox:
             finally:
                 self._lock.release()
 
+    def _make_durable(self) -> None:
+        """Whoever put the file there may have ended before the rename was synced. What we say of its content
+        ("stored before", "acknowledged before") must survive a power cut as well (M1)."""
+        try:
+            files.sync_dir(os.path.dirname(self.path))
+        except OSError as exc:
+            raise files.explain(exc, f"sync the folder of {self.path}") from exc
+
     @contextmanager
-    def _noting_faults(self, doing: str) -> Iterator[None]:
-        """Keep the fault of one kind of work, and say when it comes and goes."""
+    def noting_faults(self, doing: str) -> Iterator[None]:
+        """Keep the fault of one kind of work (lock, read, write, memory), and say when it comes and goes."""
         try:
             yield
         except StateError as exc:
-            if self._faults.get(doing) != str(exc):
-                log.event("mailbox_fault", session=self.session, error=exc)
-            self._faults[doing] = str(exc)
+            text, old = str(exc), self._faults.pop(doing, "")
+            if text not in self._faults.values():  # else an inner one has noted it
+                self._faults[doing] = text
+                if text != old:
+                    log.event("mailbox_fault", session=self.session, error=text)
             raise
         if self._faults.pop(doing, "") and not self._faults:
             log.event("mailbox_ok", session=self.session)

@@ -7,9 +7,11 @@ acknowledged to the relay: it is on disk, or known, or refused for good.
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from interlink import log
+from interlink.errors import StateError
 from interlink.mailbox import staging
 from interlink.mailbox.box import Box, is_local
 from interlink.mailbox.record import Local, Record, Tombstone, content_fingerprint
@@ -57,21 +59,53 @@ class Admission:
 
     def open(self, now_ms: int) -> None:
         """Make sure that the replay memory knows what our mailbox holds. StateError where it cannot."""
-        with self._memory.locked(self.mailbox.session, self._recover, now_ms) as memory:
+        with self._locked(now_ms) as memory:
             memory.remember(self._recover(self.mailbox.session))
 
     def admit(self, batch: Sequence[Incoming], petnames: Mapping[str, str], now_ms: int) -> list[Admitted]:
-        """Judge and store a batch. StateError where storage fails: then nothing of it may be acknowledged."""
-        with self._memory.locked(self.mailbox.session, self._recover, now_ms) as memory:
-            with self.mailbox.change() as box:
-                if batch:
-                    staging.prune(box, now_ms, self.settings)
-                ask = staging.memory_of(box, self.mailbox.session, _asking(memory))
-                results = self._admit_all(box, batch, petnames, now_ms, ask)
-            memory.remember(self._entries(batch, results, memory))
+        """Judge and store a batch. What the gate refuses on sight takes no lock and no disk.
+
+        Where storage fails, the rest of the batch is KEPT; StateError where that is all of it.
+        """
+        me = self.mailbox.identity
+        verdicts = [gate.judge(m, me, petnames, _not_asked, now_ms, self.settings) for m, _size in batch]
+        results = [Admitted(v.reason, v.petname) for v in verdicts]
+        passed = [n for n, verdict in enumerate(verdicts) if verdict.admitted]
+        if passed:
+            try:
+                stored = self._store([batch[n] for n in passed], [verdicts[n].petname for n in passed], now_ms)
+            except StateError:
+                if len(passed) == len(batch):
+                    raise
+                stored = [Admitted(staging.KEPT, verdicts[n].petname) for n in passed]
+            else:
+                self._note_full(stored)
+            for n, result in zip(passed, stored, strict=True):
+                results[n] = result
         self._count(batch, results)
         self.refusals.flush(now_ms)
         return results
+
+    def _store(self, batch: Sequence[Incoming], petnames: Sequence[str], now_ms: int) -> list[Admitted]:
+        """Store what passed the gate but for the last question, whether it is a repeat."""
+        with self._locked(now_ms) as memory:
+            with self.mailbox.change() as box:
+                staging.prune(box, now_ms, self.settings)
+                ask = staging.memory_of(box, self.mailbox.session, _asking(memory))
+                results = self._stage_all(box, batch, petnames, now_ms, ask)
+                if any(r.record is not None for r in results):
+                    memory.begin()
+            memory.remember(self._entries(batch, results, memory))
+        return results
+
+    @contextmanager
+    def _locked(self, now_ms: int) -> Iterator[ReplayMemory]:
+        """The replay memory for one admission; its faults show as the mailbox's (M17)."""
+        with (
+            self.mailbox.noting_faults("memory"),
+            self._memory.locked(self.mailbox.session, self._recover, now_ms) as memory,
+        ):
+            yield memory
 
     def admit_local(self, msg: Message, size: int, local: Local, now_ms: int) -> staging.Staged:
         """Store a message of a local source: no gate, since no key; the state root is the proof (L1)."""
@@ -84,35 +118,33 @@ class Admission:
                 box.dirty = staged.outcome != staging.KEPT
         return staged
 
-    def _admit_all(
+    def _stage_all(
         self,
         box: Box,
         batch: Sequence[Incoming],
-        petnames: Mapping[str, str],
+        petnames: Sequence[str],
         now_ms: int,
         ask: gate.Memory,
     ) -> list[Admitted]:
         results: list[Admitted] = []
         full = False
-        for message, size in batch:
-            verdict = gate.judge(message, self.mailbox.identity, petnames, ask, now_ms, self.settings)
-            if verdict.reason == gate.REPEAT:
+        for (message, size), petname in zip(batch, petnames, strict=True):
+            known = ask(message)
+            if known == gate.REPEAT:
                 if staging.note_repeat(box, message, now_ms, self.settings):
                     box.dirty = True
-                results.append(Admitted(staging.REPEATED, verdict.petname))
-            elif not verdict.admitted:
-                results.append(Admitted(verdict.reason, verdict.petname))
+                results.append(Admitted(staging.REPEATED, petname))
+            elif known:
+                results.append(Admitted(known, petname))
             elif full:  # keep the order of what waits: nothing overtakes the first that had no room
-                results.append(Admitted(staging.KEPT, verdict.petname))
+                results.append(Admitted(staging.KEPT, petname))
             else:
-                staged = staging.stage(
-                    box, message, verdict.petname, size, now_ms, self.settings, secrets.token_hex(8)
-                )
+                staged = staging.stage(box, message, petname, size, now_ms, self.settings, secrets.token_hex(8))
                 full = staged.outcome == staging.KEPT
                 box.dirty = box.dirty or not full
                 if staged.collided:
                     log.event("collision", msg_id=message.msg_id, sender=message.sender[:8])
-                results.append(Admitted(staged.outcome, verdict.petname, staged.record))
+                results.append(Admitted(staged.outcome, petname, staged.record))
         return results
 
     def _entries(
@@ -143,19 +175,25 @@ class Admission:
         return entries
 
     def _count(self, batch: Sequence[Incoming], results: Sequence[Admitted]) -> None:
-        full = self.full
         for incoming, result in zip(batch, results, strict=True):
             self.counts[result.outcome] += 1
-            if result.outcome in (staging.KEPT, staging.STORED):
-                full = result.outcome == staging.KEPT  # the last that needed room says whether there is some
             if result.outcome in gate.REFUSALS:
                 msg = incoming.message
                 log.event("refused", reason=result.outcome, sender=msg.sender[:8], msg_id=msg.msg_id)
                 expired = result.outcome == gate.EXPIRED
                 self.refusals.add(result.outcome, expired_from=msg.sender if expired else "")
-        if full != self.full:
-            log.event("mailbox_full" if full else "mailbox_has_room", session=self.mailbox.session)
-            self.full = full
+
+    def _note_full(self, results: Sequence[Admitted]) -> None:
+        """The last that needed room says whether there is some; repeats and refusals say nothing."""
+        needed = [r.outcome == staging.KEPT for r in results if r.outcome in (staging.KEPT, staging.STORED)]
+        if needed and needed[-1] != self.full:
+            self.full = needed[-1]
+            log.event("mailbox_full" if self.full else "mailbox_has_room", session=self.mailbox.session)
+
+
+def _not_asked(_message: Message) -> str:
+    """The memory of a first look: its question is asked under the lock."""
+    return ""
 
 
 def _asking(memory: ReplayMemory) -> Callable[[Message, str], str]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from anyio import Lock, to_thread
 
 from interlink import log
-from interlink.errors import StateError, WireError
+from interlink.errors import SetupError, StateError, WireError
 from interlink.mailbox import staging
 from interlink.relay.client import Arrival
 from interlink.session.admission import Admission, Admitted, Incoming
@@ -49,7 +49,7 @@ class Receiving:
         self._turn = Lock()
 
     async def handle(self, arrivals: list[Arrival]) -> list[str]:
-        """The ack tokens that the relay may forget. Raises StateError or SetupError where nothing may be."""
+        """The ack tokens that the relay may forget. Raises StateError or SetupError where none may be."""
         async with self._turn:
             acks: list[str] = []
             batch: list[Incoming] = []
@@ -70,7 +70,11 @@ class Receiving:
                 batch.append(Incoming(msg, len(arrival.payload.encode("utf-8"))))
                 batch_acks.append(arrival.ack)
             if batch:
-                acks += await self._admit(batch, batch_acks)
+                try:
+                    acks += await self._admit(batch, batch_acks)
+                except (StateError, SetupError):
+                    if not acks:
+                        raise  # else what needed no storage is settled all the same, and the rest comes again (G6)
             return acks
 
     async def _admit(self, batch: list[Incoming], acks: list[str]) -> list[str]:

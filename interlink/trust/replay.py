@@ -4,7 +4,7 @@ The signature does not bind the session, so a message captured for one session i
 The memory is a log, `replay/<identity>.log`: a head line, then one line a message: forget time (ms), digest,
 session. A later line of the same digest moves its forget time on.
 
-Order within an admission, all under `replay/<identity>.lock`:
+Order within an admission that stores something, all under `replay/<identity>.lock`:
   1. `pending` names the session (so that a process that dies in between is noticed)
   2. the mailbox is committed
   3. the log is appended and synced
@@ -57,6 +57,7 @@ class ReplayMemory:
 
     with memory.locked(session, recover, now_ms):
         memory.session_of(digest)      # "" or the session that stored it
+        memory.begin()                 # only where something will be stored
         ...commit the mailbox...
         memory.remember(entries)
     """
@@ -77,6 +78,8 @@ class ReplayMemory:
         self._compact_at = settings.replay_compact_bytes
         self._loaded = False
         self._behind: tuple[str, ...] = ()  # sessions whose mailbox could not be merged yet
+        self._session = ""
+        self._named: tuple[str, ...] = ()  # what `pending` holds
 
     def locked(self, session: str, recover: Recover, now_ms: int) -> "_Held":
         """A context manager; StateError where the memory cannot be read or written."""
@@ -86,6 +89,10 @@ class ReplayMemory:
         """The session that stored this message, "" where nobody did or its time is over."""
         entry = self._known.get(digest)
         return entry.session if entry is not None and entry.forget_ms >= self._now_ms else ""
+
+    def begin(self) -> None:
+        """Say on disk that our session is about to store something. Call before its mailbox is committed."""
+        self._mark((*self._behind, self._session))
 
     def remember(self, entries: Iterable[Entry]) -> None:
         """Append and sync what is new or to be known for longer (one sync a batch, none where nothing is).
@@ -121,8 +128,8 @@ class ReplayMemory:
         try:
             self._lock.acquire()
             try:
+                self._session = session
                 self._catch_up(recover, now_ms)
-                self._mark((*self._behind, session))
             except BaseException:
                 self._lock.release()
                 raise
@@ -135,7 +142,8 @@ class ReplayMemory:
         boot = process.boot_id() or _NO_BOOT
         self._refresh()
         cut = self._boot != boot or (boot == _NO_BOOT and not self._loaded)
-        found = self._recovered(self._all_sessions() if cut else self._left_pending(), recover)
+        left = self._left_pending()
+        found = self._recovered(self._all_sessions() if cut else left, recover)
         if cut or self._offset > self._compact_at:
             self._rewrite((*self._known.values(), *found), boot)
         else:
@@ -144,7 +152,7 @@ class ReplayMemory:
 
     def _leave(self, failed: bool) -> None:
         try:
-            if not failed:
+            if not failed and self._named != self._behind:
                 self._mark(self._behind)
         finally:
             self._lock.release()
@@ -159,9 +167,10 @@ class ReplayMemory:
     def _left_pending(self) -> list[str]:
         """Sessions that `pending` names; all of them where it holds something else."""
         data = files.read_bytes(self._pending) or b""
+        self._named = tuple(data.decode("ascii", "replace").split())
         try:
-            return [check_session(name) for name in data.decode("ascii").split()]
-        except (UnicodeDecodeError, UsageError):
+            return [check_session(name) for name in self._named]
+        except UsageError:
             return self._all_sessions()
 
     def _recovered(self, sessions: Iterable[str], recover: Recover) -> list[Entry]:
@@ -179,15 +188,16 @@ class ReplayMemory:
         return found
 
     def _mark(self, sessions: Iterable[str]) -> None:
-        data = "\n".join(dict.fromkeys(sessions)).encode("ascii")
+        names = tuple(dict.fromkeys(sessions))
         try:
             fd = os.open(self._pending, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, files.FILE_MODE)
             try:
-                files.write_all(fd, data)
+                files.write_all(fd, "\n".join(names).encode("ascii"))
             finally:
                 os.close(fd)
         except OSError as exc:
             raise files.explain(exc, f"write {self._pending}") from exc
+        self._named = names
 
     def _refresh(self) -> None:
         """Read what other processes appended since our last look."""
