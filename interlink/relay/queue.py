@@ -89,7 +89,7 @@ class Queue:
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
         self._tables = Tables(path, settings)
-        self._depth = self._tables.counts()
+        self._depth = self._tables.counts
         self._messages = sum(count for count, _ in self._depth.values())
         self._bytes = sum(size for _, size in self._depth.values())
         self._cost = self._bytes + sum(_cost(route) * count for route, (count, _) in self._depth.items())

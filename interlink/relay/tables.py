@@ -78,25 +78,38 @@ class Tables:
         self.healthy = True
         self.group_bytes = settings.relay_group_bytes
         try:
-            self._write_db = _connect(path)
             try:
-                self._prepare()
-                row = self._write_db.execute("SELECT value FROM counter WHERE name = 'seq'").fetchone()
-                self.last_seq = int(row[0])
-            except BaseException:
-                self._write_db.close()
-                raise
-            self._read_db = self._write_db
-            if path is not None:
-                files.tighten(path)
-                files.sync_dir(os.path.dirname(path))
-                self._read_db = _connect(path)
+                self._open()
+            except sqlite3.OperationalError:
+                # On a full disk even the log's index file may have no room: that is what the reserve is for.
+                if path is None or not os.path.exists(self._reserve_path()):
+                    raise
+                _unlink(self._reserve_path())
+                self._open()
         except sqlite3.DatabaseError as exc:
             raise _opening_error(path, exc) from exc
         except OSError as exc:
             raise files.explain(exc, f"open the queue {path}") from exc
         if path is not None and not self._take_reserve():
             log.event("relay_storage_tight", warning="the disk has no room for the reserve: sends are refused")
+
+    def _open(self) -> None:
+        self._write_db = self._read_db = _connect(self.path)
+        try:
+            self._prepare()
+            row = self._write_db.execute("SELECT value FROM counter WHERE name = 'seq'").fetchone()
+            self.last_seq = int(row[0])
+            # Messages and payload bytes by route, for the caps.
+            rows = self._write_db.execute("SELECT route, count(*), sum(size) FROM message GROUP BY route")
+            self.counts: dict[str, list[int]] = {route: [count, size] for route, count, size in rows}
+            if self.path is not None:
+                files.tighten(self.path)
+                files.sync_dir(os.path.dirname(self.path))
+                self._read_db = _connect(self.path)
+                self._read_db.execute("PRAGMA query_only = 1")
+        except BaseException:
+            self._write_db.close()
+            raise
 
     def _prepare(self) -> None:
         db = self._write_db
@@ -122,11 +135,6 @@ class Tables:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             schema = resources.files("interlink.relay").joinpath("schema.sql").read_text("utf-8")
             db.executescript(f"BEGIN IMMEDIATE;\n{schema}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;")
-
-    def counts(self) -> dict[str, list[int]]:
-        """Messages and payload bytes by route, for the caps."""
-        rows = self._write_db.execute("SELECT route, count(*), sum(size) FROM message GROUP BY route")
-        return {route: [count, size] for route, count, size in rows}
 
     # Writing
 

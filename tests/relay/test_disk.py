@@ -75,6 +75,25 @@ def test_a_disk_that_our_own_messages_filled(run: Run, small_disk: Path, size: i
 
 
 @pytest.mark.req("B2")
+def test_starting_on_a_full_disk(run: Run, small_disk: Path) -> None:
+    relay = run("--db", f"{small_disk}/q.db")
+    try:
+        relay.client.send("A#1", "kept")
+        assert relay.stop() == 0
+        with (small_disk / "other").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(b"x" * 4096)
+        relay.start()
+        client = relay.client
+        assert client.drain("A#1") == ["kept"], "handed out, and acknowledged"
+        assert client.send("A#1", "x").status == 503
+        (small_disk / "other").unlink()
+        assert client.send("A#1", "x").status == 202
+    finally:
+        relay.kill()
+
+
+@pytest.mark.req("B2")
 def test_a_disk_that_others_filled_and_emptied(run: Run, small_disk: Path) -> None:
     relay = run("--db", f"{small_disk}/q.db")
     try:
