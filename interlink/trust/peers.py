@@ -71,7 +71,8 @@ class PeersFile:
         self.path = os.path.abspath(path)
         self._own_key = own_key
         self._settings = settings
-        self._cache: tuple[object, Peers] | None = None
+        self._cache: tuple[object, Peers] | None = None  # by the file's signature, once that can be trusted
+        self._parsed: tuple[bytes | None, Peers] | None = None  # by the file's bytes
         self._seen = False  # the file has been there
         self._told: str | None = None  # the fault at the last look, "" for none, None before the first
         self._own_entry = ""
@@ -180,33 +181,45 @@ class PeersFile:
             raise SetupError(f"the peers file cannot be used: {exc}") from exc
         if signature is not None and self._cache is not None and self._cache[0] == signature:
             return self._cache[1]
-        peers, self._own_entry = self._check(self._read())
+        data = self._bytes()
+        if self._parsed is None or self._parsed[0] != data:
+            peers, self._own_entry = self._check(self._table(data))
+            self._parsed = (data, peers)
         settled = signature is not None and looked_at - signature[2] > _CLOCK_NS
-        self._cache = (signature, peers) if settled else None
-        return peers
+        self._cache = (signature, self._parsed[1]) if settled else None
+        return self._parsed[1]
 
     def _read(self) -> Table:
-        """The file as JSON, its shape alone checked. Empty where there is none at the first look."""
+        return self._table(self._bytes())
+
+    def _bytes(self) -> bytes | None:
+        """What the file holds, None where there is none at the first look."""
         try:
             data = files.read_bytes(os.path.realpath(self.path), limit=self._settings.peers_max_bytes)
         except StateError as exc:
             self._seen = True
             raise SetupError(f"the peers file cannot be used: {exc}") from exc
         if data is None:
-            return self._absent()
-        self._seen = True
+            self._refuse_absence()
+        else:
+            self._seen = True
+        return data
+
+    def _table(self, data: bytes | None) -> Table:
+        """The file as JSON, its shape alone checked."""
+        if data is None:
+            return {}
         try:
             return _parse(data)
         except (ValueError, RecursionError) as exc:
             raise self._fault(f"{exc}; mend it by hand, or take a copy that is whole") from exc
 
-    def _absent(self) -> Table:
+    def _refuse_absence(self) -> None:
         if os.path.islink(self.path):
             target = os.path.realpath(self.path)
             raise self._fault(f"it links to {target}, which is not there: bring that back, or write {{}} to it")
         if self._seen:
             raise self._fault("it was there and is gone: put it back, or write {} to it to trust nobody")
-        return {}
 
     def _check(self, table: Table) -> tuple[Peers, str]:
         """(the peers, the petname of our own key). SetupError names the first entry that is wrong."""
