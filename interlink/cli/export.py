@@ -76,7 +76,7 @@ def _jsonl(layout: Layout, place: Place, settings: Settings) -> Iterator[bytes]:
     journal = Journal(layout, place.identity, place.session, settings)
     journal.load()
     for sent in journal.entries.values():
-        yield _encode({"kind": "outbound", **place._asdict(), **msgspec.to_builtins(sent)})
+        yield _encode({"kind": "outbound", **place._asdict(), **msgspec.structs.asdict(sent)})
 
 
 def _encode(line: dict[str, Any]) -> bytes:

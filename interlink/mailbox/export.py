@@ -15,7 +15,7 @@ import msgspec
 
 from interlink.mailbox import states
 from interlink.mailbox.box import Box, is_local
-from interlink.mailbox.record import Record, Tombstone
+from interlink.mailbox.record import Local, Record, Tombstone
 
 Line = dict[str, Any]
 
@@ -48,9 +48,14 @@ def _common(box: Box, entry: Record | Tombstone, kind: str) -> Line:
 def _record(box: Box, record: Record) -> Line:
     out = _common(box, record, "record")
     out["size"] = record.size
-    out["local"] = None if record.local is None else msgspec.to_builtins(record.local)
+    out["local"] = None if record.local is None else _local(record.local)
     out["message"] = msgspec.to_builtins(record.message)
     return out
+
+
+def _local(local: Local) -> Line:
+    fields = msgspec.structs.asdict(local)
+    return {"class": fields.pop("klass"), **fields}
 
 
 def _tombstone(box: Box, tomb: Tombstone) -> Line:

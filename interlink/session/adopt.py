@@ -87,9 +87,8 @@ def adopt(layout: Layout, identity: str, old: str, new: str, settings: Settings,
 
 
 def _in_use(layout: Layout, identity: str, session: str) -> str:
-    pids = holder_pids(layout.notifier_lock(identity, session)) or [
-        one.process.pid for one in known.running(layout) if (one.identity, one.session) == (identity, session)
-    ]
+    servers = [r.process.pid for r in known.running(layout) if (r.identity, r.session) == (identity, session)]
+    pids = servers or holder_pids(layout.notifier_lock(identity, session))
     by = f" (process {', '.join(map(str, pids))})" if pids else ""
     return f"session {session} is in use by a running server{by}: its own agent reads that mail; nothing was moved"
 
