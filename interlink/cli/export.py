@@ -76,7 +76,7 @@ def _jsonl(layout: Layout, place: Place, settings: Settings) -> Iterator[bytes]:
     journal = Journal(layout, place.identity, place.session, settings)
     journal.load()
     for sent in journal.entries.values():
-        yield _encode({"kind": "outbound", **place._asdict(), **msgspec.structs.asdict(sent)})
+        yield _encode({**msgspec.structs.asdict(sent), **place._asdict(), "kind": "outbound"})
 
 
 def _encode(line: dict[str, Any]) -> bytes:
