@@ -141,9 +141,8 @@ class Journal:
         if len(entries) == len(self.entries) and size < 2 * live + COMPACT_BYTES:
             return
         data = b"".join(_encode(Change(op="queue", out=o)) + b"\n" for o in entries.values())
-        files.atomic_write(self.path, data)
+        self._sig = files.atomic_write(self.path, data)
         self.entries = entries
-        self._sig = files.signature(self.path)
 
 
 def apply(entries: dict[str, Outgoing], change: Change) -> None:

@@ -151,8 +151,7 @@ class Mailbox:
                 yield box
                 if box.dirty:
                     with self.noting_faults("write"):
-                        files.atomic_write(self.path, box.encode())
-                        self._sig = files.signature(self.path)
+                        self._sig = files.atomic_write(self.path, box.encode())
                 elif self._sig != self._durable:
                     self._make_durable()
                 self._durable = self._sig

@@ -149,14 +149,19 @@ class Session:
             await self.relays.aclose()
 
     async def _say_goodbye(self) -> None:
-        """Tell the sessions that wrote to us or that we wrote to lately (B3). Quiet: progress wakes nobody."""
+        """Tell the live sessions that we met (B3). Quiet: progress wakes nobody; none is left for who is gone."""
         try:
             by_key = self.peers.current().by_key
         except SetupError:
             return
-        for route in list(self._recent)[-GOODBYES:]:
+        live = {
+            wire.make_route(s.key, s.session.session_id)
+            for s in await self.roster() or ()
+            if s.live(self.settings)
+        }
+        for route in [r for r in self._recent if r in live][-GOODBYES:]:
             key, _ = wire.split_route(route)
-            if key != self.identity.public and key in by_key:
+            if key in by_key:
                 msg = wire.Message(
                     sender=self.identity.public,
                     to=key,

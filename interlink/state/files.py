@@ -132,10 +132,11 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def atomic_write(path: str, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> None:
+def atomic_write(path: str, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> tuple[int, int, int]:
     """Replace a file by a temporary one in the same directory (T2). Two syncs when `durable`.
 
-    Raises StateError; the old content is then still there and the temporary file is gone.
+    Returns the `signature` of what was written, whatever lies at the path by now. Raises StateError; the old
+    content is then still there and the temporary file is gone.
     """
     folder, name = os.path.split(path)
     temp = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
@@ -146,6 +147,7 @@ def atomic_write(path: str, data: bytes, *, durable: bool = True, mode: int = FI
                 write_all(fd, data)
                 if durable:
                     os.fsync(fd)
+                written = _signature(os.fstat(fd))
             finally:
                 os.close(fd)
             os.replace(temp, path)
@@ -156,6 +158,7 @@ def atomic_write(path: str, data: bytes, *, durable: bool = True, mode: int = FI
             sync_dir(folder)
     except OSError as exc:
         raise explain(exc, f"write {path}") from exc
+    return written
 
 
 def _remove_quietly(path: str) -> None:
@@ -197,6 +200,10 @@ def signature(path: str) -> tuple[int, int, int] | None:
         return None
     except OSError as exc:
         raise explain(exc, f"look at {path}") from exc
+    return _signature(info)
+
+
+def _signature(info: os.stat_result) -> tuple[int, int, int]:
     return (info.st_ino, info.st_size, info.st_mtime_ns)
 
 
