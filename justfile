@@ -43,9 +43,10 @@ bench *args:
 lint *args:
     @"{{ python }}" -m interlink_lab.tools.lint "$@"
 
-# Renew docs/spec.md: which tests prove which requirement (--check, --require ID,...)
+# Renew docs/configuration.md and docs/spec.md: which tests prove which requirement (--check, --require ID,...)
 [no-exit-message]
 spec *args:
+    @"{{ python }}" -m interlink_lab.tools.settings_doc
     @"{{ python }}" -m interlink_lab.tools.spec "$@"
 
 # Seed one bug at a time and see the tests find it (--only NAME,...)
