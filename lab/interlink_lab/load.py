@@ -13,7 +13,10 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NoReturn
 from urllib.parse import quote
+
+EXIT_USAGE = 64
 
 
 @dataclass
@@ -158,9 +161,14 @@ async def drain(host: str, port: int, *, routes: int, batch: int = 256, token: s
     return result
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
 def main() -> None:
     """`python -m interlink_lab.load`: one run of senders, then, with --drain, receive it all."""
-    parser = argparse.ArgumentParser(description=__doc__, exit_on_error=True)
+    parser = _Parser(description=__doc__)
     parser.add_argument("--addr", default="127.0.0.1:9440")
     parser.add_argument("--senders", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=3)

@@ -31,7 +31,7 @@ Relay: `interlink-bus --addr` (`INTERLINK_ADDR`, `127.0.0.1:9440`), `--db` (`INT
 (`INTERLINK_QUEUE_CAP`), `--max-bytes`, `--token-file`, `--memory` (a restart loses all).
 
 ## Intervals, bounds and schedules
-Each by a variable of the environment. A value that is not valid is reported (log, tools, `interlink doctor`) and the
+Each by a variable of the environment. A bad value is reported (log, tools, `interlink doctor`) and the
 default stays in force. Names end in their unit; `_s` takes fractions.
 
 | variable | default | range | what |
