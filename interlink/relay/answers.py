@@ -178,6 +178,8 @@ def refusal(answer: Answer, most_wait_s: float) -> RelayError:
         text = "takes no message of this size (413): send less"
     elif status == 429:
         text = "is full (429): try again later"
+    elif status == 503:
+        text = "cannot serve this now (503): try again later"
     elif status >= 500:
         text = f"has a fault of its own ({status}): see its log"
     else:

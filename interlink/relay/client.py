@@ -123,8 +123,7 @@ class Relays:
     async def unregister(self, body: dict[str, object]) -> None:
         """Take an announcement back at all relays, at most `unregister_timeout_s` in all."""
         data = encode(body)
-        with anyio.move_on_after(self._settings.unregister_timeout_s):
-            await self._each(lambda relay: relay.unregister(data), "unregister_failed")
+        await self._each(lambda relay: relay.unregister(data), "unregister_failed")
 
     async def _each(self, call: Callable[[Relay], Coroutine[Any, Any, None]], event: str = "") -> None:
         async def one(relay: Relay) -> None:

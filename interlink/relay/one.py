@@ -149,7 +149,7 @@ class Relay:
         self.health.ok("announce", _now_ms())
 
     async def unregister(self, body: bytes) -> None:
-        """Take an announcement back. At the end of a session: its outcome is no sign of health."""
+        """Take an announcement back, within `unregister_timeout_s`. The session ends: it is no sign of health."""
         self._expect(202, await self._post("/unregister", body, timeout_s=self._settings.unregister_timeout_s))
 
     async def roster(self) -> list[dict[str, Any]]:

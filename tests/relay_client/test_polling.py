@@ -98,6 +98,15 @@ async def test_a_relay_that_refuses_max_is_asked_without() -> None:
             assert ["max" in seen.query for seen in fake.got("/recv")[:2]] == [True, False]
 
 
+@pytest.mark.req("M17")
+@in_loop
+async def test_a_relay_that_gives_more_than_was_asked_for_is_taken_up_to_that() -> None:
+    batch = many(*(envelope(n, f"t{n}") for n in range(9)))
+    async with BadRelay(recv=[batch, hold()]) as fake, polling(Relays([fake.url], quick(poll_batch=4)), Taker()):
+        (ack,) = await fake.seen("/ack")
+        assert ack.body["acks"] == ["t0", "t1", "t2", "t3"]
+
+
 @pytest.mark.req("M1", "M17")
 @in_loop
 async def test_nothing_is_acknowledged_that_the_handler_did_not_name() -> None:
