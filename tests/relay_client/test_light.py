@@ -106,6 +106,7 @@ TROUBLES: dict[str, tuple[Way, str]] = {
     "end at once": (raw(b""), "broke the connection"),
     "no HTTP": (raw(b"rubbish\r\n\r\n"), "gave no valid HTTP answer"),
     "huge": (status(200, b" " * 9_000_000), "answers with more than 8388608 bytes"),
+    "endless": (drip(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 500_000, 0), "answers with more than 8388608 bytes"),
     "HTML": (status(200, b"<html>", content_type="text/html"), "answers text/html instead of JSON"),
     "broken JSON": (status(200, b"{", content_type="application/json"), "broken JSON"),
     "redirect": (status(301, location=NOWHERE), f"redirects (301) to {NOWHERE}"),
