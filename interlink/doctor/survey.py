@@ -66,12 +66,12 @@ class Seen:
 
 
 def survey(layout: Layout, petnames: Mapping[str, str] | None, settings: Settings, now_ms: int) -> list[Seen]:
-    """Every session with a mailbox, an outbox or a server, sorted. `petnames` None: who is trusted is unknown.
+    """Every session with a mailbox, a server or something else left, sorted. `petnames` None: trust is unknown.
 
     StateError where not even the folders can be listed.
     """
     live = known.running(layout)
-    places = {*known.mailboxes(layout), *_outboxes(layout), *(Place(r.identity, r.session) for r in live)}
+    places = {*known.mailboxes(layout), *_left(layout), *(Place(r.identity, r.session) for r in live)}
     return [_one(layout, place, live, petnames, settings, now_ms) for place in sorted(places)]
 
 
@@ -124,9 +124,13 @@ def held_back(box: Box, petnames: Mapping[str, str], now_ms: int) -> list[Record
     return [r for r in box.records.values() if r.unread and not view.trusts(r.message.sender)]
 
 
-def _outboxes(layout: Layout) -> list[Place]:
+def _left(layout: Layout) -> list[Place]:
+    """Sessions that left an outbox, or counts of what was refused."""
     found = []
-    for identity in known.identities(layout):
-        names = known.listed(os.path.dirname(layout.outbox(identity, "x")))
-        found += [Place(identity, n[:-6]) for n in names if n.endswith(".jsonl") and is_session(n[:-6])]
+    for area, suffix in (("outbox", ".jsonl"), ("counts", ".json")):
+        folder = os.path.join(layout.root, area)
+        for identity in filter(known.is_identity, known.listed(folder)):
+            names = known.listed(os.path.join(folder, identity))
+            stems = [n.removesuffix(suffix) for n in names if n.endswith(suffix)]
+            found += [Place(identity, stem) for stem in stems if is_session(stem)]
     return found

@@ -60,7 +60,7 @@ def listed(folder: str) -> list[str]:
 
 def identities(layout: Layout) -> list[str]:
     """Keys that have a mailbox folder, sorted. StateError where the folder cannot be listed."""
-    return sorted(name for name in listed(os.path.join(layout.root, "mailbox")) if _is_identity(name))
+    return sorted(name for name in listed(os.path.join(layout.root, "mailbox")) if is_identity(name))
 
 
 def mailboxes(layout: Layout, identity: str | None = None) -> list[Place]:
@@ -90,7 +90,7 @@ def choose_identity(wanted: str, own: str, known: Iterable[str]) -> str:
         found = match_keys(wanted, known)
         if len(found) == 1:
             return found[0]
-        if not found and _is_identity(wanted):
+        if not found and is_identity(wanted):
             return wanted
         what = f"belongs to {len(found)} keys: give the full key" if found else "is not known here"
         raise UsageError(f"the identity {wanted[:60]!r} {what}. {_listed('Known', map(fingerprint, known))}")
@@ -138,7 +138,8 @@ def _listed(what: str, names: Iterable[str]) -> str:
     return f"{what}: {', '.join(every[:_SHOWN]) or 'none'}{more}"
 
 
-def _is_identity(name: str) -> bool:
+def is_identity(name: str) -> bool:
+    """True for a public key as a path part."""
     try:
         check_identity(name)
     except UsageError:
