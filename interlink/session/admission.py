@@ -116,6 +116,8 @@ class Admission:
                 box.dirty = staging.note_repeat(box, msg, now_ms, self.settings, local)
             else:
                 box.dirty = staged.outcome != staging.KEPT
+        if staged.collided:
+            log.event("collision", msg_id=msg.msg_id, sender=msg.sender)
         return staged
 
     def _stage_all(

@@ -169,21 +169,24 @@ def test_nothing_is_buried_where_it_would_not_do(state_root: str) -> None:
 
 @pytest.mark.req("M16")
 def test_consumed_records_and_tombstones_are_pruned_on_arrival_after_the_window(state_root: str) -> None:
-    desk = Desk(state_root, set_to=settings(mailbox_max_records=3, prune_every_s=0))
-    fill(desk, 3)
+    desk = Desk(state_root, set_to=settings(mailbox_max_records=4, prune_every_s=0))
+    fill(desk, 4)
     desk.ack("m0")
-    desk.admit(note("m3"))  # m0 is a tombstone, m1 and m2 and m3 are unread
-    desk.ack("m1")
-    for after, records, tombs in ((0, ["m1", "m2", "m3"], ["m0"]), (1, ["m2", "m3", "new"], [])):
+    desk.admit(note("m4"))  # m0 is a tombstone
+    desk.ack("m1", "m2")
+    for after, records, tombs in (
+        (0, ["m2", "m3", "m4", "new0"], ["m0", "m1"]),
+        (1, ["m3", "m4", "new0", "new1"], []),
+    ):
         desk.now = NOW_MS + WINDOW_MS + after
-        desk.admit(note("new", ts=desk.now) if after else note("m2"))
+        assert desk.admit(note(f"new{after}", ts=desk.now)) == ["stored"]
         box = desk.mailbox.read()
         assert [r.receipt_id for r in box.records.values()] == records
         assert [t.msg_id for t in box.tombstones.values()] == tombs
-    assert desk.reopened().ids() == ["m2", "m3", "new"], "the unread ones stay for ever"
+    assert desk.reopened().ids() == ["m3", "m4", "new0", "new1"], "the unread ones stay for ever"
     desk.now += 400 * DAY_MS
     assert desk.reopened().admit(note("later", ts=desk.now)) == ["kept"]
-    assert desk.reopened().ids() == ["m2", "m3", "new"]
+    assert desk.reopened().ids() == ["m3", "m4", "new0", "new1"]
 
 
 @pytest.mark.req("M16")
