@@ -1,7 +1,6 @@
 """What one server is started with: options, environment, defaults (C5, T1)."""
 
 import os
-import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -70,7 +69,7 @@ def _session(host: str, options: Mapping[str, str | None], environ: Mapping[str,
     given = environ.get("CLAUDE_CODE_SESSION_ID")
     if given:
         return paths.check_session(given), False
-    return secrets.token_hex(4), False
+    return os.urandom(4).hex(), False
 
 
 def _default_name(environ: Mapping[str, str]) -> str:

@@ -6,8 +6,6 @@ its own few lines instead (`listener/lock.py`), since importing filelock costs 9
 
 import os
 
-from filelock import FileLock, Timeout
-
 from interlink.errors import LockBusy, StateError
 from interlink.state.files import FILE_MODE, explain
 
@@ -20,6 +18,8 @@ class Lock:
     """
 
     def __init__(self, path: str, timeout_s: float = 30) -> None:
+        from filelock import FileLock  # here, since it is slow to load and who only looks needs no lock
+
         self.path = path
         self._timeout_s = timeout_s
         self._lock = FileLock(path, mode=FILE_MODE, fallback_to_soft=False, thread_local=False)
@@ -30,6 +30,8 @@ class Lock:
 
     def acquire(self, timeout_s: float | None = None) -> None:
         """Wait up to `timeout_s` seconds; LockBusy after that."""
+        from filelock import Timeout
+
         wait = self._timeout_s if timeout_s is None else timeout_s
         try:
             self._lock.acquire(timeout=wait, poll_interval=0.005)
