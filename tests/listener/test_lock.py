@@ -1,14 +1,17 @@
 """One listener a session (C3), whatever lies in the lock file (F9)."""
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 from support.listener import Wait, cursor, host, layout, notice, of, put, size, until, wait_once, waiting
 
-from interlink.listener.lock import read_holder
+from interlink.errors import LockBusy
+from interlink.listener.lock import read_holder, take
 from interlink.state.flock import Flock
 from interlink.state.locks import Lock, holder_pids
+from interlink.state.process import Process
 
 LONG = {"INTERLINK_LISTENER_LOCK_WAIT_S": "60"}
 BLIND = {"INTERLINK_LISTENER_POLL_S": "60"}  # it does not notice within the test that its host is gone
@@ -150,3 +153,55 @@ def test_an_abandoned_try_leaves_no_descriptor() -> None:
         with pytest.raises(Exception, match="not a regular file"):
             Flock(lock_path()).try_acquire()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.req("C3", "T2")
+def test_without_fcntl_the_portable_lock_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    os.makedirs(layout().inbox_dir(), mode=0o700)
+    monkeypatch.setattr("interlink.state.flock.fcntl", None)
+    first, second = Flock(lock_path()), Flock(lock_path())
+    assert first.try_acquire() and first.held and first.in_place() and not second.try_acquire()
+    with pytest.raises(LockBusy):
+        second.acquire(0.01)
+    first.write(b"nothing")
+    first.release()
+    with second:
+        assert second.held and not first.held
+    assert os.stat(lock_path()).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.req("C3", "H2")
+def test_a_dead_listeners_note_says_nothing_about_the_holder() -> None:
+    os.makedirs(layout().inbox_dir(), mode=0o700)
+    me = Process.me()
+    holder = Flock(lock_path())
+    assert holder.try_acquire()
+    Path(lock_path()).write_text(f"{me.boot}-{me.pid}-1 {me.text}\n")  # of an earlier process with our pid
+    tries = iter(range(100))
+
+    def wanted() -> bool:
+        if next(tries) == 2:
+            holder.release()
+        return True
+
+    got = take(lock_path(), me, 60, wanted)
+    assert got is not None and got.held and next(tries) >= 3
+    assert take(lock_path(), me, 60, lambda: True) is None  # now the note is that of the holder
+    got.release()
+
+
+@pytest.mark.req("C3")
+def test_a_lock_on_a_file_that_was_just_removed_is_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    os.makedirs(layout().inbox_dir(), mode=0o700)
+    real, left = fcntl.flock, [2]
+
+    def removed(fd: int, operation: int) -> None:
+        real(fd, operation)
+        if left[0]:
+            left[0] -= 1
+            os.unlink(lock_path())
+
+    monkeypatch.setattr("interlink.state.flock.fcntl.flock", removed)
+    got = take(lock_path(), None, 60, lambda: True)
+    assert got is not None and got.in_place() and left == [0]
+    got.release()

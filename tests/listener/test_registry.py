@@ -161,11 +161,11 @@ def test_a_launcher_between_host_and_server_is_seen_through() -> None:
 def test_a_server_that_registers_later_moves_the_listener() -> None:
     with host() as one_host, waiting(env=of(one_host)) as one, server(one_host.pid, "late"):
         one.listening("late")
+        with waiting("--session", "s1", env={"INTERLINK_LISTENER_LOCK_WAIT_S": "0"}):
+            pass  # the lock that it held before is free
         put(notice(), session="late")
         assert one.end()[0] == 2
     assert cursor("late") == size("late")
-    with waiting():  # the lock that it held before is free
-        pass
 
 
 @pytest.mark.req("H4", "C3")

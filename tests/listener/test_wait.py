@@ -394,3 +394,16 @@ main.run([])
         started = time.monotonic()
         assert one.end()[0] == 2
         assert time.monotonic() - started < 50
+
+
+@pytest.mark.req("C2")
+def test_a_standard_error_that_does_not_block_gets_everything() -> None:
+    body = "x" * 90_000  # more than a pipe holds
+    put(legacy(body))
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    one = Wait(stderr=write_end)
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as reader:
+        assert body in reader.read()
+    assert one.end()[0] == 2 and cursor() == size()
