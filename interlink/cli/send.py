@@ -102,7 +102,7 @@ def _target(
     rosters = ask_each(where.urls, lambda url: light.roster(url, token, settings.call_timeout_s))
     found = [r for r in rosters.values() if not isinstance(r, RelayError)]
     entries = [entry for roster in found for entry in roster]
-    seen = presence.read_roster(entries, options.now_ms(), settings) if found else None
+    seen = presence.read_roster(entries, options.now_ms(), settings, {key}) if found else None
     if seen is None and not wanted:
         why = "; ".join(f"{url}: {exc}" for url, exc in rosters.items())
         raise RelayError(

@@ -1,14 +1,18 @@
 """How long one message may be, the same for tools and commands (F6, M22). Light: no relay client."""
 
-from interlink.errors import UsageError
+from interlink.errors import UsageError, WireError
 from interlink.settings import Settings
 from interlink.trust import wire
 
 
 def check_size(msg: wire.Message, settings: Settings, undone: str = "Nothing was sent.") -> int:
     """Bytes of the message once encoded. UsageError, with `undone` at its end, where it is too long:
-    the text for us, or the whole for a receiver.
+    the text for us, the whole for a receiver, or one of its ids.
     """
+    try:
+        wire.check_ids(msg)
+    except WireError as exc:
+        raise UsageError(f"{exc}: shorten task_id or in_reply_to. {undone}") from exc
     size = len(msg.text.encode("utf-8"))
     if size > settings.text_max_bytes:
         raise UsageError(

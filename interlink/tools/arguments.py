@@ -4,7 +4,7 @@ A wrong type, a missing or unknown argument, a value out of range, or text that 
 clear tool error, and nothing is sent or stored (F15).
 """
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +19,9 @@ Petname = Annotated[
     str, Meta(description="Petname from list_peers, or `self` for another session of your own key")
 ]
 SessionRef = Annotated[str, Meta(description="Receiver's session id or a unique prefix of it")]
-TaskId = Annotated[str, Meta(description="Id of the task that this belongs to; use a new one for new work")]
+TaskId = Annotated[
+    str, Meta(description="Id of the task that this belongs to; use a new one for new work", min_length=1)
+]
 MsgId = Annotated[str, Meta(description="A message id")]
 SenderKey = Annotated[str, Meta(description="Sender's public key, from a receipt")]
 
@@ -35,16 +37,17 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     task_id: TaskId | None = None
     status: (
         Annotated[
-            str,
+            Literal["update", "needs_input", "result", "failed", "canceled"],
             Meta(
                 description="Only for tasks: update (progress, wakes nobody), needs_input (a question), result, "
                 "failed, canceled. Leave out for an ordinary message.",
-                pattern="^(update|needs_input|result|failed|canceled)$",
             ),
         ]
         | None
     ) = None
-    in_reply_to: Annotated[str, Meta(description="msg_id of the message that this answers")] | None = None
+    in_reply_to: (
+        Annotated[str, Meta(description="msg_id of the message that this answers", min_length=1)] | None
+    ) = None
 
 
 class ReceiptArg(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -127,7 +130,9 @@ class BindCodex(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class FailedDeliveries(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    action: Annotated[str, Meta(description="list, read, retry or discard", pattern="^(list|read|retry|discard)$")]
+    action: Annotated[
+        Literal["list", "read", "retry", "discard"], Meta(description="list, read, retry or discard")
+    ]
     id: Annotated[str, Meta(description="Id from the list, for read, retry and discard")] | None = None
 
 
@@ -141,19 +146,24 @@ class CancelTask(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 def parse(kind: type[T], arguments: dict[str, Any], tool: str) -> T:
     """The arguments as `kind`. UsageError names the tool, the argument and what is expected."""
     if _any_surrogate(arguments):
-        raise UsageError(f"{tool}: an argument holds text that is not valid Unicode (a lone surrogate)")
+        raise UsageError(
+            f"{tool}: an argument holds text that is not valid Unicode (a lone surrogate), or is nested too "
+            "deeply. Nothing was changed."
+        )
     # An explicit null is the same as leaving an optional argument out.
     given = {k: v for k, v in arguments.items() if v is not None}
     try:
         return msgspec.convert(given, kind)
     except (msgspec.ValidationError, RecursionError) as exc:
-        raise UsageError(f"{tool}: {_explain(str(exc))}. Nothing was changed.") from exc
+        raise UsageError(f"{tool}: {_explain(str(exc), kind)}. Nothing was changed.") from exc
 
 
-def _explain(text: str) -> str:
+def _explain(text: str, kind: type[msgspec.Struct]) -> str:
     if " - at `$" in text:
         what, _, where = text.partition(" - at `$")
-        return f"argument {where.rstrip('`').lstrip('.') or '(all)'}: {what}"
+        name = where.rstrip("`").lstrip(".")
+        words = schema(kind)["properties"].get(name, {}).get("enum")
+        return f"argument {name or '(all)'}: {what}{', use one of ' + ', '.join(words) if words else ''}"
     return text
 
 
@@ -187,8 +197,8 @@ def _inline(node: Any, defs: dict[str, Any]) -> Any:
             merged = {**defs[name], **{k: v for k, v in node.items() if k != "$ref"}}
             merged.pop("title", None)
             return _inline(merged, defs)
-        out = {k: _inline(v, defs) for k, v in node.items()}
-        return _without_null(out)
+        out = _without_null({k: _inline(v, defs) for k, v in node.items()})
+        return {"type": "string", **out} if "enum" in out else out
     if isinstance(node, list):
         return [_inline(v, defs) for v in node]
     return node

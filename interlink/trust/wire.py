@@ -146,12 +146,17 @@ def decode_message(payload: str | bytes) -> Message:
         raise WireError("an unknown status")
     if not 0 <= msg.ts <= _U64_MAX:
         raise WireError("a time out of range")
+    check_ids(msg)
+    return msg
+
+
+def check_ids(msg: Message) -> None:
+    """WireError for ids that no receiver takes: an empty msg_id, or one of more than `MAX_ID_BYTES`."""
     if not msg.msg_id or len(msg.msg_id.encode("utf-8")) > MAX_ID_BYTES:
         raise WireError(f"a message id that is empty or longer than {MAX_ID_BYTES} bytes")
     for ref in (msg.task_id, msg.in_reply_to, msg.reply_to):
         if ref is not None and len(ref.encode("utf-8")) > MAX_ID_BYTES:
             raise WireError(f"a reference longer than {MAX_ID_BYTES} bytes")
-    return msg
 
 
 def decode_announcement(entry: object) -> Announcement:
