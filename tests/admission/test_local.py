@@ -160,15 +160,18 @@ def test_receipts_of_several_siblings_in_one_call_are_one_event(state_root: str)
 
 @pytest.mark.req("M26")
 def test_a_resume_id_is_remembered_for_its_time(state_root: str) -> None:
-    desk = Desk(state_root, set_to=settings(prune_every_s=0))
+    desk = Desk(state_root)
     desk.local("r0", resume_id="resume-7")
     desk.ack("r0", sender=CI)
     desk.now += DAY_MS
-    assert desk.local("r1", resume_id="resume-7").record.state == states.RECEIVER_ACKNOWLEDGED  # type: ignore[union-attr]
+    desk.local("r1", resume_id="resume-7")
+    assert desk.state("r1", CI) == states.RECEIVER_ACKNOWLEDGED
     desk.now += 1
-    assert desk.local("r2", resume_id="resume-7").record.state == states.RECEIVER_STORED  # type: ignore[union-attr]
-    assert desk.ids() == ["r2"]
-    assert desk.mailbox.read().head.resumes == []
+    desk.local("r2", resume_id="resume-7")
+    assert desk.state("r2", CI) == states.RECEIVER_STORED and desk.ids() == ["r2"]
+    desk.now += 6 * SECOND_MS
+    desk.local("other")
+    assert desk.reopened().mailbox.read().head.resumes == []
 
 
 @pytest.mark.req("M26", "M8")
