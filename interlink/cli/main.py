@@ -19,6 +19,7 @@ PROGRAM = "interlink"
 COMMANDS = {
     "status": ("interlink.cli.status", "One screen: identity, relays, sessions, unread mail."),
     "doctor": ("interlink.cli.doctor", "Find out what is wrong, and what to do about it."),
+    "setup": ("interlink.cli.setup", "Connect a host program: Claude Code or Codex CLI."),
     "peers": ("interlink.cli.peers", "Who is trusted: list, add, remove."),
     "pair": ("interlink.cli.pair", "Requests to pair: list, accept, reject."),
     "inbox": ("interlink.cli.inbox", "Read mail without consuming it."),

@@ -46,6 +46,17 @@ def config_dir(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "interlink")
 
 
+def data_dir(environ: Mapping[str, str]) -> str:
+    """`$XDG_DATA_HOME/interlink`, else `~/.local/share/interlink`: what `interlink setup` installs for a host.
+
+    Raises SetupError for a relative one.
+    """
+    base = environ.get("XDG_DATA_HOME", "") or os.path.join(home(environ), ".local", "share")
+    if not os.path.isabs(base):
+        raise SetupError(f"the data folder {base!r} is relative: set XDG_DATA_HOME to an absolute path")
+    return os.path.join(base, "interlink")
+
+
 def is_session(session: str) -> bool:
     """True for 1 to 128 of `A-Za-z0-9._-`, not starting with a dot."""
     return (
