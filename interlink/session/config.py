@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from interlink.errors import SetupError, UsageError
+from interlink.hosts.registry import channel_mode
 from interlink.relay.urls import parse_urls
 from interlink.state import paths
 from interlink.text import clean_line
@@ -46,7 +47,7 @@ def make_config(options: Mapping[str, str | None], environ: Mapping[str, str]) -
     session, pinned = _session(host, options, environ)
     return Config(
         host=host,
-        channels=host == "claude" and environ.get("INTERLINK_CHANNELS", "").lower() in ("1", "true"),
+        channels=host == "claude" and channel_mode(environ),
         codex_bin=pick("codex_bin", "codex"),
         key_path=pick("key", os.path.join(folder, "id.key")),
         peers_path=pick("peers", os.path.join(folder, "peers.json")),
