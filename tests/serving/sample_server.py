@@ -14,9 +14,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from interlink import log
 from interlink.errors import UsageError
 from interlink.settings import load
-from interlink.tools.serving import Answer, Call, Connection, ToolDef, serve
+from interlink.tools.serving import Answer, Call, Closed, Connection, ToolDef, serve
 
 ENV = os.environ
 OBJECT = {"type": "object"}
@@ -59,8 +60,11 @@ async def body(connection: Connection) -> AsyncIterator[None]:
 
 
 async def push(connection: Connection, content: str) -> None:
-    await connection.push_channel(content, {"sender": "Interlink", "msg_id": "n1"})
-    trace("pushed")
+    try:
+        await connection.push_channel(content, {"sender": "Interlink", "msg_id": "n1"})
+        trace("pushed")
+    except Closed:
+        trace("push refused")
 
 
 async def call(one: Call) -> Answer:
@@ -109,7 +113,7 @@ async def call(one: Call) -> Answer:
         case "flood":
             trace("blocking")
             for _ in range(4000):
-                sys.stderr.write("x" * 1000 + "\n")
+                log.event("flood", text="x" * 300)
             return Answer("written")
         case "push":
             try:
