@@ -31,15 +31,16 @@ class Finding:
 
 @dataclass
 class Process:
-    """A server or listener of this user that runs now, as the system shows it; `None`: it does not say.
+    """A server or listener of this user that runs now, as the system shows it.
 
-    `root`: its state root; `host_pid`: the host process that it works for.
+    `root`: its state root, None where it is not known; `host_pids`: the host process that it works for, with
+    the launchers between them.
     """
 
     pid: int
     listener: bool
     root: str | None
-    host_pid: int | None
+    host_pids: frozenset[int]
     channels: bool
     codex: bool
 

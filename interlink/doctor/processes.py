@@ -1,7 +1,7 @@
 """Servers and listeners that run now: do they belong together, and to this state root (H4, N2)?"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, first_lines
 from interlink.errors import InterlinkError
@@ -42,14 +42,22 @@ def _process(pid: int) -> Process | None:
     listener = words[at + 1 : at + 2] == ["wait"]
     environ = _environ(pid)
     if environ is None:
-        return Process(pid, listener, None, None, False, False)
+        return Process(pid, listener, None, frozenset(), False, False)
     try:
         root: str | None = state_root(environ)
     except InterlinkError:
         root = None
-    host = registry.hook_host_pid(environ) if listener else process.parent_of(pid)
     codex = registry.codex_mode(environ) or _option(words, "--host") == "codex"
-    return Process(pid, listener, root, host, registry.channel_mode(environ), codex)
+    return Process(pid, listener, root, _hosts(pid, listener, environ), registry.channel_mode(environ), codex)
+
+
+def _hosts(pid: int, listener: bool, environ: Mapping[str, str]) -> frozenset[int]:
+    """A hook is told its host; a server has it for a parent, perhaps behind launchers."""
+    if listener:
+        told = registry.hook_host_pid(environ)
+        return frozenset() if told is None else frozenset((told,))
+    parent = process.parent_of(pid)
+    return frozenset(host.pid for host in registry.host_chain(parent)) if parent is not None else frozenset()
 
 
 def _option(words: list[str], name: str) -> str:
@@ -95,17 +103,18 @@ def check_processes(scene: Scene) -> Iterator[Finding]:
 
 def _apart(processes: list[Process], mine: str) -> Iterator[Finding]:
     """A listener and a server of one host that use different roots, one of them ours, never meet."""
-    for listener in (p for p in processes if p.listener and p.host_pid is not None and p.root is not None):
-        for server in (p for p in processes if not p.listener and p.host_pid == listener.host_pid):
+    for listener in (p for p in processes if p.listener and p.root is not None):
+        for server in (p for p in processes if not p.listener and p.host_pids & listener.host_pids):
+            host = min(server.host_pids & listener.host_pids)
             roots = {os.path.realpath(root) for root in (server.root, listener.root) if root is not None}
             if len(roots) == 2 and mine in roots:
                 yield Finding(
                     BROKEN,
                     NAME,
-                    f"host {listener.host_pid}: its server {server.pid} uses the state root {server.root}, "
+                    f"host {host}: its server {server.pid} uses the state root {server.root}, "
                     f"its listener {listener.pid} {listener.root}",
                     "give both the same XDG_STATE_HOME (and HOME)",
-                    {"host": listener.host_pid, "server": server.pid, "listener": listener.pid},
+                    {"host": host, "server": server.pid, "listener": listener.pid},
                 )
 
 

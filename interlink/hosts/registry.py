@@ -96,7 +96,7 @@ def register(layout: Layout, host_pid: int, session: str, identity: str) -> Regi
     files.ensure_dir(layout.host_dir(), layout.root)
     with _changing(layout):
         _clean(layout)
-        return Registration(layout, [_enter(layout, host, session, identity) for host in _host_chain(host_pid)])
+        return Registration(layout, [_enter(layout, host, session, identity) for host in host_chain(host_pid)])
 
 
 def servers_of(layout: Layout, host: Process | None) -> list[Server]:
@@ -169,7 +169,8 @@ def _clean(layout: Layout) -> None:
         _remove_empty(folder)
 
 
-def _host_chain(pid: int) -> list[Process]:
+def host_chain(pid: int) -> list[Process]:
+    """This process, and while it is a launcher its parent: the last one is the host."""
     chain: list[Process] = []
     at: int | None = pid
     while at is not None and len(chain) <= _MAX_LAUNCHERS:

@@ -122,6 +122,21 @@ def test_a_receipt_changes_only_where_another_message_has_it() -> None:
     assert again.admit(note("same", "from old", ts=again.now)) == ["repeat"]
 
 
+@pytest.mark.req("M30", "M20")
+def test_a_receipt_with_a_mark_keeps_it_where_the_plain_id_is_free() -> None:
+    me()
+    old = desk("old")
+    old.admit(note("same", "first", ts=old.now), note("same", "second", ts=old.now))
+    (marked,) = (m for m in old.ids() if m != "same")
+    old.ack("same")
+    with old.mailbox.change() as box:
+        box.drop(box.records[(PEER, "same")])
+        box.dirty = True
+    ok("adopt", "old", "--into", "new")
+    assert desk("new").ids() == [marked]
+    assert desk("new").ack(marked).newly == 1
+
+
 @pytest.mark.req("M30")
 def test_the_same_command_again_moves_nothing_twice() -> None:
     me()

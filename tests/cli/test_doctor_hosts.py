@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from support.cli import ME, desk, mcp_server, me, now_ms
+from support.cli import ME, desk, layout, mcp_server, me, now_ms
 from support.doctor import NO_RELAY, Report
 from support.listener import Child, Wait, host, notice, of, put, server, until, waiting
 from support.mail import Desk, note
@@ -18,7 +18,9 @@ from support.relay import RelayProcess
 from interlink.doctor.claude import check_claude
 from interlink.doctor.codex import check_codex, hook_hash
 from interlink.doctor.finding import Scene
+from interlink.hosts import registry
 from interlink.settings import Settings
+from interlink.state.process import Process
 
 MINUTE_MS = 60_000
 
@@ -123,12 +125,37 @@ def _of_session(session: str, process: Child) -> AbstractContextManager[Wait]:
     return waiting("--session", session, session=session, env=of(process))
 
 
+_HOST = """
+import subprocess, sys
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, **quiet)
+print(server.pid, flush=True)
+sys.stdin.read()
+server.kill()
+server.wait()
+"""
+
+
 @contextmanager
-def _elsewhere(host_pid: int) -> Iterator[Wait]:
+def _host_with_server(session: str) -> Iterator[Child]:
+    """A host process that has started a real server behind a launcher."""
+    launcher = ["/bin/sh", "-c", '"$@"; true', "sh", *program("interlink-mcp"), "--session", session]
+    one = Child(_HOST, *launcher)
+    try:
+        until(lambda: [h for h, _ in registry.hosts(layout()) if h.pid == one.pid], "its server")
+        one.said = str(registry.servers_of(layout(), Process.of(one.pid))[0].process.pid)
+        yield one
+    finally:
+        one.stop()
+        until(lambda: not registry.hosts(layout()), "the end of its server")
+
+
+@contextmanager
+def _elsewhere(process: Child) -> Iterator[Wait]:
     """A listener of this host with another state root."""
     other = os.path.join(os.environ["HOME"], "elsewhere")
     os.makedirs(other, mode=0o700)
-    one = Wait("--session", "s1", env={"CLAUDE_PID": str(host_pid), "XDG_STATE_HOME": other})
+    one = Wait("--session", "s1", env={**of(process), "XDG_STATE_HOME": other})
     try:
         until(lambda: os.path.exists(os.path.join(other, "interlink", "inbox", "s1.lock")), "its lock")
         yield one
@@ -139,12 +166,15 @@ def _elsewhere(host_pid: int) -> Iterator[Wait]:
 @pytest.mark.req("H4", "T1")
 def test_a_listener_with_another_state_root_than_its_hosts_server() -> None:
     me()
-    with mcp_server("s1") as server_process, _elsewhere(os.getpid()) as listener:  # we are the host of both
-        report = Report("--url", NO_RELAY)
+    with _host_with_server("s1") as process:
+        with _elsewhere(process) as listener:
+            report = Report("--url", NO_RELAY)
+        here = Report("--url", NO_RELAY)
     roots = [f for f in report.of("processes", "warn") if f["data"].get("pid") == listener.pid]
     assert len(roots) == 1 and "elsewhere" in roots[0]["text"]
     apart = report.one("processes", "broken")
-    assert apart["data"] == {"host": os.getpid(), "server": server_process.pid, "listener": listener.pid}
+    assert apart["data"] == {"host": process.pid, "server": int(process.said), "listener": listener.pid}
+    assert here.of("processes", "broken") == []
 
 
 @pytest.mark.req("H7", "X1")

@@ -60,6 +60,7 @@ def test_options_before_the_subcommand_hold_too() -> None:
     assert CAROL.public in ok("peers", "--peers", path, "list").out
 
 
+@pytest.mark.req("G8")
 @pytest.mark.parametrize("options_first", [False, True])
 def test_a_key_and_a_petname_may_begin_with_a_dash(options_first: bool) -> None:
     me()

@@ -118,6 +118,8 @@ def test_up_to_the_limit_byte_for_byte_and_beyond_it_not_at_all() -> None:
     assert records()[0].message.text == text
     done = post(stdin=text + "y", code=64)
     assert str(limit) in done.err and str(limit + 1) in done.err
+    done = post(stdin="\x01" * 400_000, code=64)  # six bytes each once encoded
+    assert str(Settings.message_max_bytes) in done.err and "once encoded" in done.err
     assert len(records()) == 1
 
 
