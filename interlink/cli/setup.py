@@ -64,7 +64,8 @@ def for_claude(config_dir: str, dry_run: bool, yes: bool, **given: str | None) -
 def for_codex(codex_home: str, dry_run: bool, yes: bool, **given: str | None) -> int:
     """Add MCP server and hooks to Codex's configuration.
 
-    They go into a marked part of config.toml. The hooks have to be reviewed and trusted in Codex: that is yours, nothing here does it.
+    They go into a marked part of config.toml. The hooks have to be reviewed and trusted in Codex: that is yours,
+    nothing here does it.
     """
     return _carry_out(codex.plan(given, codex_home, os.environ), dry_run, yes)
 

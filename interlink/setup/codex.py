@@ -25,6 +25,7 @@ SERVER = "interlink"
 BIND = "bind_codex_session"
 _BLOCK = re.compile(f"^{BEGIN}$\n(.*?)^{END}$\n?", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_WRITTEN = frozenset({"command", "args", "env", "env_vars"})  # keys of the server that are ours to set
 _UNDONE = "nothing was changed"
 
 
@@ -169,7 +170,7 @@ def _changes(
         gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
         new = f"{text}{gap}{BEGIN}\n{wanted}{END}\n"
     else:
-        added = {key: value for key, value in (now.server or {}).items() if key not in then.server}
+        added = {key: value for key, value in (now.server or {}).items() if key not in _WRITTEN}
         then = then._replace(server={**then.server, **added}, tools=now.tools)
         if now == then:
             return []
