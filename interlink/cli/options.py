@@ -20,7 +20,9 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 key_option = click.option("--key", help="Key file; default INTERLINK_KEY, else ~/.config/interlink/id.key.")
-peers_option = click.option("--peers", help="Peers file; default INTERLINK_PEERS, else beside the key.")
+peers_option = click.option(
+    "--peers", help="Peers file; default INTERLINK_PEERS, else ~/.config/interlink/peers.json."
+)
 identity_option = click.option("--identity", default="", help="Public key or fingerprint; default that of --key.")
 url_option = click.option("--url", help="Relay address, several comma-separated; default INTERLINK_URL.")
 token_option = click.option("--token-file", help="File with the relays' shared token.")
