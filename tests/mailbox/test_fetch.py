@@ -64,6 +64,18 @@ def test_pages_cover_all_also_where_each_is_acknowledged_before_the_next(
     assert len(got) == len(set(got))
 
 
+@pytest.mark.req("M4", "M16")
+def test_a_place_that_is_only_a_tombstone_is_still_that_place(state_root: str) -> None:
+    desk = Desk(state_root, set_to=settings(mailbox_max_records=3))
+    desk.admit(note("u1", status="update"), note("m2"), note("u3", status="update"))
+    page = desk.mailbox.fetch(desk.view(), 2)
+    assert [r.receipt_id for r in page.records] == ["m2", "u1"]
+    desk.ack("u1")
+    desk.admit(note("m4"))
+    assert list(desk.mailbox.read().tombstones) == [(PEER, "u1")]
+    assert [r.receipt_id for r in desk.mailbox.fetch(desk.view(), 9, (PEER, "u1")).records] == ["u3"]
+
+
 @pytest.mark.req("M4", "M6")
 def test_an_unknown_place_begins_at_the_start(state_root: str) -> None:
     desk = filled(state_root)
