@@ -1,7 +1,7 @@
 """The same question to every relay at once, from a command that has no event loop."""
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from interlink.errors import RelayError
@@ -10,15 +10,27 @@ T = TypeVar("T")
 
 
 def ask_each(urls: Sequence[str], call: Callable[[str], T]) -> dict[str, T | RelayError]:
-    """url -> the answer, or why there is none, in the order of `urls`. `call` bounds its own time."""
+    """url -> the answer, or why there is none, in the order of `urls`. `call` bounds its own time.
 
-    def one(url: str) -> T | RelayError:
+    What it raises beside RelayError is raised here.
+    """
+    found: dict[str, T | RelayError] = {}
+    faults: list[BaseException] = []
+
+    def one(url: str) -> None:
         try:
-            return call(url)
+            found[url] = call(url)
         except RelayError as exc:
-            return exc
+            found[url] = exc
+        except BaseException as exc:  # noqa: BLE001 - it belongs to the caller's thread
+            faults.append(exc)
 
-    if not urls:
-        return {}
-    with ThreadPoolExecutor(max_workers=min(len(urls), 16)) as pool:
-        return dict(zip(urls, pool.map(one, urls), strict=True))
+    # Plain threads: a pool of the library would load a good deal more than these lines.
+    threads = [threading.Thread(target=one, args=(url,), daemon=True) for url in urls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise faults[0]
+    return {url: found[url] for url in urls}
