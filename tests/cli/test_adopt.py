@@ -149,6 +149,7 @@ def test_the_same_command_again_moves_nothing_twice() -> None:
     assert told(desk("new")) == before
 
 
+HOW = ("before", "torn")  # "after" one call is "before" the next
 ACT = f"""
 from interlink.session.adopt import adopt
 adopt(Layout(root), ME, "old", "new", Settings(), {NOW_MS})
@@ -184,7 +185,7 @@ def test_a_crash_at_any_moment_loses_nothing_and_the_next_run_completes_it(tmp_p
     model.mkdir(mode=0o700)
     _prepare(str(model))
     wanted = told(Desk(str(model), "old")) | told(Desk(str(model), "new"))
-    for crash in crashes(tmp_path, ACT, prepare=lambda root: _copy(model, root), setup=IN_CHILD):
+    for crash in crashes(tmp_path, ACT, prepare=lambda root: _copy(model, root), setup=IN_CHILD, how=HOW):
         old, new = Desk(crash.root, "old"), Desk(crash.root, "new")
         assert told(old) | told(new) == wanted, crash
         assert "out1" in _pending(crash.root, "old") + _pending(crash.root, "new"), crash

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.cli import each, interlink, me
+from support.cli import each, fresh, interlink, me
 from support.programs import program
 
 from interlink.cli.main import COMMANDS
@@ -60,7 +60,7 @@ def test_alone_it_lists_its_commands() -> None:
 
 
 def test_the_version() -> None:
-    done = interlink("--version")
+    done = fresh("--version")
     assert done.code == 0 and done.out.strip()
 
 
@@ -125,9 +125,9 @@ def test_without_standard_streams_it_ends_all_the_same() -> None:
 def test_output_is_utf8_in_every_locale() -> None:
     me()
     locale = {"LC_ALL": "C"}
-    done = interlink("post", "--source", "büro", "--session", "s1", stdin="grün ✓", env=locale)
+    done = fresh("post", "--source", "büro", "--session", "s1", stdin="grün ✓", env=locale)
     assert done.code == 0, done
-    done = interlink("inbox", env=locale)
+    done = fresh("inbox", env=locale)
     assert '"local:büro"' in done.out and "| grün ✓" in done.out
 
 
@@ -140,6 +140,15 @@ def test_the_completion_completes() -> None:
     env = {"_INTERLINK_COMPLETE": "bash_complete", "COMP_WORDS": "interlink p", "COMP_CWORD": "1"}
     words = {line.partition(",")[2] for line in interlink(env=env).out.split()}
     assert {"peers", "post", "prune", "pair"} <= words and "inbox" not in words
+
+
+@pytest.mark.req("H1")
+def test_a_fresh_process_gives_the_same_codes() -> None:
+    """The other tests fork from a process that has started."""
+    me()
+    assert [fresh(*words, stdin="x").code for words in (["peers"], ["nope"], ["adopt", "x"])] == [0, 64, 64]
+    assert fresh("post", "--source", "ci", "--session", "s1").code == 64
+    assert fresh("send", "alice", "x", "--url", "http://127.0.0.1:9").code == 1
 
 
 def test_a_bad_setting_is_named_and_the_command_goes_on() -> None:

@@ -7,12 +7,12 @@ done = interlink("inbox", "--json")     # Done(code, out, err)
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from support.forks import forks
 from support.keys import ALICE, BOB
 from support.listener import until
 from support.mail import Desk
@@ -41,7 +41,14 @@ class Done(NamedTuple):
 
 
 def interlink(*args: str, stdin: bytes | str = b"", env: Mapping[str, str] | None = None) -> Done:
-    """Run `interlink` to its end."""
+    """Run `interlink` to its end, in a process of its own (see `forks`)."""
+    data = stdin.encode("utf-8") if isinstance(stdin, str) else stdin
+    code, out, err = forks().run(args, data, {**os.environ, **(env or {})})
+    return Done(code, out.decode("utf-8"), err.decode("utf-8"))
+
+
+def fresh(*args: str, stdin: bytes | str = b"", env: Mapping[str, str] | None = None) -> Done:
+    """The same from the start of an interpreter."""
     data = stdin.encode("utf-8") if isinstance(stdin, str) else stdin
     done = subprocess.run(
         [*program("interlink"), *args],
@@ -60,48 +67,9 @@ def ok(*args: str, stdin: bytes | str = b"", env: Mapping[str, str] | None = Non
     return done
 
 
-_FORKS = """
-import gc, importlib, json, os, sys, tempfile
-import interlink.cli.main as program
-for module, _ in program.COMMANDS.values():
-    importlib.import_module(module)
-gc.freeze()
-for words in json.loads(sys.argv[1]):
-    files = [tempfile.TemporaryFile() for _ in range(3)]
-    files[0].write(b"text")
-    files[0].seek(0)
-    pid = os.fork()
-    if pid == 0:
-        for number, file in enumerate(files):
-            os.dup2(file.fileno(), number)
-        sys.argv = ["interlink", *words]
-        try:
-            program.main()
-        except SystemExit as exc:
-            sys.stderr.flush()
-            os._exit(exc.code or 0)
-        os._exit(99)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    texts = []
-    for file in files[1:]:
-        file.seek(0)
-        texts.append(file.read().decode("utf-8"))
-    print(json.dumps([code, *texts]), flush=True)
-"""
-
-
 def each(*lines: Sequence[str]) -> list[Done]:
-    """Run several command lines, each in a process of its own that is forked from one which has started: fast.
-
-    Standard input is the word `text`.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS, json.dumps([list(line) for line in lines])],
-        capture_output=True,
-        timeout=HANG_S,
-        check=True,
-    )
-    return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
+    """Run several command lines, with the word `text` on standard input."""
+    return [interlink(*line, stdin="text") for line in lines]
 
 
 def key_path() -> str:
