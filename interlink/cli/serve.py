@@ -19,6 +19,7 @@ from interlink.session.config import Config, make_config
 from interlink.session.runtime import Runtime
 from interlink.session.session import AdapterFactory, Session, now_ms
 from interlink.settings import Settings, load
+from interlink.tools.stdio import quiet_signals
 from interlink.tools.surface import Connection
 
 
@@ -43,6 +44,7 @@ def command(**options: str | None) -> None:
 
 def serve(options: dict[str, str | None]) -> None:
     """Run until stdin closes or a signal comes. Wrong options become every tool's answer, not an exit (H7)."""
+    quiet_signals()  # the SDK's import takes most of a second, and a host may change its mind meanwhile (H18)
     settings = load(os.environ)
     for problem in settings.problems:
         log.event("setting_ignored", problem=problem)

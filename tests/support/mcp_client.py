@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-GUARD_S = 60.0  # against hangs, never a measure
+GUARD_S = 40.0  # against hangs, never a measure
 INITIALIZE = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
