@@ -92,6 +92,8 @@ def test_what_arrives_between_two_pages_comes_once(state_root: str) -> None:
     second = desk.mailbox.fetch(desk.view(), 8, first.records[-1].key)
     # it stands before the place in the order: the next fetch from the start has it
     assert [r.receipt_id for r in second.records] == ["m5", "m8", "late progress"]
+    assert (second.more, second.unread) == (0, 12)
+    assert desk.mailbox.fetch(desk.view(), 2, first.records[-1].key)[1:] == (1, 12)
     assert [r.receipt_id for r in desk.unread()] == [*ORDER[:7], "late", *ORDER[7:], "late progress"]
 
 
