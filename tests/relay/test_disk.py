@@ -57,7 +57,7 @@ def test_a_disk_that_our_own_messages_filled(run: Run, small_disk: Path, size: i
             # Full: the space held back is given up, in steps, until there is no more to give.
             taken += _fill(client, size, DISK // size, taken)
         assert taken > DISK // 8 // (size + 300)
-        assert relay.event("relay_storage_failing") and relay.event("relay_reserve_used")
+        assert relay.until_event("relay_storage_failing") and relay.until_event("relay_reserve_used")
         assert client.send("A#1", "x").status == 503
         # Full, killed and started: all that was accepted is there, and can be acknowledged.
         relay.restart()
@@ -109,7 +109,7 @@ def test_a_disk_that_others_filled_and_emptied(run: Run, small_disk: Path) -> No
         assert client.ack("A#1", client.recv("A#1").json["ack"]).status == 200, "acks go on while it is full"
         other.unlink()
         assert client.send("A#1", "after").status == 202
-        assert relay.event("relay_storage_recovered")
+        assert relay.until_event("relay_storage_recovered")
         found = client.drain("A#1")
         assert [entry[0] for entry in found[:-1]] == list(range(taken)) and found[-1] == "after"
     finally:
@@ -131,6 +131,7 @@ def test_writes_that_fail(run: Run) -> None:
     assert client.call("GET", "/healthz").status == 200, "found out without a sender"
     assert client.send("A#1", [taken, ""]).status == 202
     assert [number for number, _ in client.drain("A#1")] == [0, *range(taken), taken]
+    relay.until_event("relay_storage_recovered")
     assert len([line for line in relay.lines if "event=relay_storage_failing " in line]) == 1, "one line a change"
 
 

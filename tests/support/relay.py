@@ -120,6 +120,14 @@ class RelayProcess:
         """The first log line of this event since the last start."""
         return next((line for line in self._fresh if f" event={name} " in f"{line} "), None)
 
+    def until_event(self, name: str) -> str:
+        """The same, once it is there: a line may come later than the answer that it belongs to."""
+        end = time.monotonic() + HANG_S
+        while (line := self.event(name)) is None:
+            assert time.monotonic() < end, f"no event {name}: {self._fresh}"
+            time.sleep(0.005)
+        return line
+
     def wait_exit(self) -> int:
         """The exit code; the log is whole then."""
         code = self.process.wait(HANG_S)
