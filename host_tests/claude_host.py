@@ -12,8 +12,7 @@ import os
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,11 @@ from support.cli import ok
 from support.programs import pythonpath
 from support.setup import install
 
-GUARD_S = 120.0  # against hangs, never a measure
+from host_tests.waiting import until
+
 TOOL = "mcp__plugin_interlink_interlink__"
 ALLOWED = ",".join(TOOL + name for name in ("receive_messages", "acknowledge_messages", "send_message"))
 STREAM = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """What the condition gives once it gives something. AssertionError after GUARD_S."""
-    end = time.monotonic() + GUARD_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"still waiting for: {what}"
-        time.sleep(0.02)
-    return found
 
 
 def set_up(folder: Path, *options: str) -> dict[str, str]:

@@ -18,19 +18,17 @@ import pytest
 from support import isolation
 from support.cli import layout, me
 from support.keys import ALICE, BOB
-from support.mcp_client import RawClient
-from support.programs import program
 from support.relay import RelayProcess
 
-from host_tests.claude_host import GUARD_S, STREAM, TOOL, ClaudeHost, command, set_up, until
+from host_tests.claude_host import STREAM, TOOL, ClaudeHost, command, set_up
 from host_tests.fake_messages_api import Answer, Fail, FakeMessages, Say, Turn, Use
+from host_tests.friend import Alice
+from host_tests.waiting import GUARD_S, until
 from interlink.hosts import registry
 from interlink.mailbox.store import Mailbox
 from interlink.settings import Settings
 from interlink.state.locks import holder_pids
 from interlink.state.process import Process
-from interlink.trust.identity import write_key
-from interlink.trust.peers import PeersFile
 from interlink_lab.tools import hosts
 
 VERSIONS = hosts.known()["claude"][1]
@@ -59,31 +57,6 @@ def agent(turn: Turn) -> Answer:
         receipts = [json.loads(line.split("] Receipt: ", 1)[1]) for line in lines]
         return Use(TOOL + "acknowledge_messages", {"messages": receipts})
     return Say("done")
-
-
-class Alice:
-    """A real server of another identity, on another state root: it writes to bob, who is Claude's user."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        config = folder / "config" / "interlink"
-        config.mkdir(parents=True)
-        write_key(str(config / "id.key"), ALICE)
-        PeersFile(str(config / "peers.json"), ALICE.public, Settings()).add("bob", BOB.public)
-        env = {"XDG_CONFIG_HOME": str(folder / "config"), "XDG_STATE_HOME": str(folder / "state")}
-        self.client = RawClient([*program("interlink-mcp"), "--session", "alice"], {**env, "INTERLINK_URL": url})
-        self._calls = 0
-        self.client.handshake()
-
-    def call(self, tool: str, **arguments: str) -> str:
-        self._calls += 1
-        self.client.call(self._calls, tool, arguments)
-        result = self.client.answer(self._calls)["result"]
-        assert not result.get("isError"), result
-        return str(result["content"][0]["text"])
-
-    def send(self, session: str, text: str) -> None:
-        until(lambda: session in self.call("list_peers"), f"bob's session {session} on the relay")
-        assert "bus_accepted" in self.call("send_message", to="bob", session=session, text=text)
 
 
 class World(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.cli import Done, interlink
+from support.programs import pythonpath
 
 from interlink.setup import claude, codex
 from interlink.setup.launch import make_launch
@@ -20,7 +21,8 @@ def install(folder: Path) -> Path:
     """An `interlink-mcp` in this folder that runs the tree under test, as an installed one would."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "interlink-mcp"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m interlink.cli.mcp "$@"\n')
+    found = f"PYTHONPATH={shlex.quote(pythonpath({}))}"  # a host may start it with an environment of its own
+    path.write_text(f'#!/bin/sh\n{found} exec {shlex.quote(sys.executable)} -m interlink.cli.mcp "$@"\n')
     path.chmod(0o755)
     return path
 
