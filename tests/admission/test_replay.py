@@ -220,6 +220,19 @@ def test_start_makes_sure_that_the_memory_knows_the_mailbox(state_root: str) -> 
     assert refused_elsewhere(desk, "a", "b")
 
 
+@pytest.mark.req("G5", "M16")
+def test_tombstones_make_the_memory_whole_as_well(state_root: str) -> None:
+    desk = Desk(state_root, set_to=settings(mailbox_max_records=1))
+    desk.admit(note("a", "one"))
+    for msg in (note("a", "another"), note("b")):  # under an alias, and under its own id
+        desk.ack(desk.ids()[0])
+        assert desk.admit(msg) == ["stored"]
+    assert len(desk.mailbox.read().tombstones) == 2
+    log_of(desk).unlink()
+    other = desk.reopened("s2")
+    assert other.admit(note("a", "one"), note("a", "another"), note("b")) == ["replay"] * 3
+
+
 @pytest.mark.req("G5")
 def test_foreign_files_beside_the_mailboxes_are_no_sessions(state_root: str) -> None:
     desk = Desk(state_root)
