@@ -6,6 +6,7 @@
 Light on purpose (no `logging`): server, relay and commands share it.
 """
 
+import select
 import sys
 import time
 from threading import Lock
@@ -13,6 +14,8 @@ from threading import Lock
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+#*,()[]~%")
 _lock = Lock()
 MAX_VALUE_CHARS = 400
+MAX_LINE_CHARS = 1000  # at most 4,000 bytes: less than PIPE_BUF
+_dropped = 0
 
 
 def _value(value: object) -> str:
@@ -38,12 +41,27 @@ def format_event(name: str, ts_ms: int, fields: dict[str, object]) -> str:
 
 
 def event(name: str, **fields: object) -> None:
-    """Write one event line to stderr. A closed or broken stderr is no reason to fail."""
-    line = format_event(name, time.time_ns() // 1_000_000, fields) + "\n"
-    data = line.encode("utf-8", "replace").decode("utf-8")
+    """Write one event line to stderr. A closed or broken stderr is no reason to fail, a full one none to wait:
+    what a host does not read is dropped, and counted in the next line that it reads."""
+    global _dropped
     with _lock:
+        if _dropped:
+            fields["dropped"] = _dropped
+        line = format_event(name, time.time_ns() // 1_000_000, fields)[:MAX_LINE_CHARS]
         try:
-            sys.stderr.write(data)
+            if _would_block():
+                _dropped += 1
+                return
+            sys.stderr.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
             sys.stderr.flush()
         except (OSError, ValueError, AttributeError):
             return  # nobody reads our stderr any more: there is no other place to say so
+        _dropped = 0
+
+
+def _would_block() -> bool:
+    """True when stderr is a pipe without room for a line (select promises PIPE_BUF bytes of room)."""
+    try:
+        return not select.select([], [sys.stderr.fileno()], [], 0)[1]
+    except (OSError, ValueError):
+        return False  # no descriptor that select knows: a file object of a test, or of Windows

@@ -60,12 +60,17 @@ class Outbox:
             finally:
                 self._group = None
 
-    async def adopt(self) -> int:
-        """Queue what the journal has pending and nobody serves: after a start or a take-over."""
+    async def adopt(self, older_than_s: float = 0) -> int:
+        """Queue what the journal has pending and we do not serve. What is younger than `older_than_s` another
+        process of this session may be about to send; sent twice, it is stored once."""
         await to_thread.run_sync(self.journal.load)
         queued = {o.msg_id for q in self._queues.values() for o in q}
         adopted = [
-            o for o in self.journal.entries.values() if o.state == states.PENDING and o.msg_id not in queued
+            o
+            for o in self.journal.entries.values()
+            if o.state == states.PENDING
+            and o.msg_id not in queued
+            and self._now_ms() - o.ts >= older_than_s * 1000
         ]
         for out in adopted:
             self._enqueue(out)

@@ -185,12 +185,18 @@ class Session:
         return presence.make_announcement(self.identity, self.config.name, self.here, now_ms())
 
     async def _adopt_outbox(self) -> None:
-        """The notifier's process sends what a process that died left in the outbox (T5)."""
+        """The notifier's process sends what nobody else does: at once when it takes over, and now and then what
+        a process that died or a command left in the outbox (T5)."""
         while True:
-            await self._adopting.wait()
+            with anyio.move_on_after(self.settings.heartbeat_s) as waited:
+                await self._adopting.wait()
             self._adopting = anyio.Event()
+            if not self.notifier.holding:
+                continue
             try:
-                count = await self.outbox.adopt()
+                count = await self.outbox.adopt(
+                    older_than_s=self.settings.heartbeat_s if waited.cancelled_caught else 0
+                )
             except StateError as exc:
                 log.event("outbox_fault", error=exc)
                 continue
