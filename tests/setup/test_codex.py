@@ -27,7 +27,7 @@ command = "true"
 TRUST = """
 [hooks.state]
 
-[hooks.state."/home/me/.codex/config.toml:stop:1:0"]
+[hooks.state."/somewhere/me/.codex/config.toml:stop:1:0"]
 trusted_hash = "sha256:00"
 
 [projects."/w"]

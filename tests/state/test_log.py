@@ -21,13 +21,9 @@ def test_an_event_is_one_line_whatever_its_values(fields: dict[str, str]) -> Non
 @pytest.mark.timeout(60)
 def test_a_stderr_that_nobody_reads_holds_nobody_up_and_the_loss_is_counted() -> None:
     code = (
-        "from interlink import log
-"
-        "for n in range(5000): log.event('many', n=n)
-"
-        "print('done', flush=True)
-input()
-log.event('last')"
+        "from interlink import log\n"
+        "for n in range(5000): log.event('many', n=n)\n"
+        "print('done', flush=True)\ninput()\nlog.event('last')"
     )
     read, write = os.pipe()
     with subprocess.Popen(

@@ -23,5 +23,6 @@ def test_the_instructions_fit_and_name_tools_that_exist() -> None:
     assert len(INSTRUCTIONS) < 2048
     for text in (INSTRUCTIONS, SKILL):
         named = {word.strip("`(),.") for word in text.replace("(", " ").split() if "_" in word}
-        tools = {word for word in named if word.startswith(("receive_", "acknowledge_", "send_", "list_", "accept_"))}
+        starts = ("receive_", "acknowledge_", "send_", "list_", "accept_")
+        tools = {word for word in named if word.startswith(starts)}
         assert tools and tools <= set(TOOLS)
