@@ -1,6 +1,8 @@
 """The host that started this listener: is it still there, and will it take a wake-up at all (H3, H6)."""
 
 import os
+import select
+import stat
 from collections.abc import Mapping, Sequence
 
 from interlink.hosts.registry import hook_host_pid
@@ -70,11 +72,29 @@ class Host:
             return not self.process.alive()
         return os.getppid() != self._parent
 
-    def one_shot(self) -> bool:
-        """True for a host that answers one prompt and ends: it waits for us and drops a late wake-up (H6).
+    def input_ended(self) -> bool:
+        """True once nobody can write to the pipe from which the host reads its prompts (Linux; H6).
 
-        A host that reads a stream of prompts looks alike once its input is closed; that cannot be seen from here.
+        It would end now, but waits for us and drops a late wake-up.
         """
+        if self.process is None or not hasattr(select, "poll"):
+            return False
+        try:
+            # Through /proc this is another reader of the same pipe; it takes nothing out of it.
+            fd = os.open(f"/proc/{self.process.pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False  # a socket, a closed descriptor, another system: it cannot be seen
+        try:
+            if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+                return False
+            poll = select.poll()
+            poll.register(fd, 0)
+            return any(event & select.POLLHUP for _fd, event in poll.poll(0))
+        finally:
+            os.close(fd)
+
+    def one_shot(self) -> bool:
+        """True for a host that answers one prompt and ends: it waits for us and drops a late wake-up (H6)."""
         env = self._environ
         if self.process is None or (
             env.get("CLAUDE_CODE_SESSION_ATTENDED") == "1" and env.get("CLAUDE_CODE_ENTRYPOINT") != "sdk-cli"

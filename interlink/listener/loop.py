@@ -3,7 +3,7 @@
     resolve session -> lock -> +--> records that still matter --> print, flush, commit cursor --> exit 2
                                |      (others: commit, go on)
                                +--> idle for the renewal time --> print the renewal text ------> exit 2
-                               +--> host gone, another listener in place, signal ---------------> exit 0
+                               +--> host or its input gone, another listener, signal -----------> exit 0
                                +--> the host's server serves another session: take that lock instead
 
 Until the cursor is committed nothing is consumed: an end at any earlier moment lets the next listener print
@@ -74,7 +74,7 @@ class Listener:
         while True:
             if self._now() >= check_at:
                 check_at = self._now() + self._settings.listener_poll_s
-                if self._host.gone() or not self._in_place(found.pinned):
+                if self._host.gone() or self._host.input_ended() or not self._in_place(found.pinned):
                     return EXIT_OK
             code = self._look()
             if code is not None:

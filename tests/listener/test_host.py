@@ -117,6 +117,21 @@ def test_a_host_that_stays_is_waited_for(arguments: list[str], env: dict[str, st
         assert one.end()[0] == 2
 
 
+@pytest.mark.req("H6")
+def test_a_host_whose_input_has_ended_is_not_held_up() -> None:
+    stays = "import sys, time; print('ready', flush=True); sys.stdin.read(); time.sleep(600)"
+    one_host = Child(stays, "-p", "--input-format", "stream-json")
+    try:
+        with waiting(env=of(one_host)) as one:
+            assert one.proc.poll() is None and one_host.proc.stdin is not None
+            one_host.proc.stdin.close()
+            assert one.end() == (0, "", "")
+            assert wait_once(env=of(one_host)) == (0, "", "")  # what waits is for a session that stays
+    finally:
+        one_host.kill()
+    assert cursor() is None
+
+
 ONE_SHOT = [
     "-p",
     "-p hello",
