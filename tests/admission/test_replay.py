@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.keys import NOW_MS
-from support.mail import ME, PEER, SECOND_MS, WINDOW_MS, Desk, note, settings
+from support.mail import HOUR_MS, ME, PEER, SECOND_MS, WINDOW_MS, Desk, note, settings
 
 from interlink.errors import StateError
 from interlink.state import process
@@ -117,14 +117,32 @@ def test_growth_without_forgetting_is_not_rewritten_each_time(state_root: str) -
 
 @pytest.mark.req("G5")
 def test_another_process_that_wrote_it_anew_is_noticed(state_root: str) -> None:
+    """Lines of the same length stand where others stood, and the inode numbers come again."""
     one = Desk(state_root, "s1")
-    one.admit(note("a"))
-    two = Desk(state_root, "s2", set_to=settings(replay_compact_bytes=1))
-    for n in range(5):
-        two.admit(note(f"b{n}"))  # each time written anew: the inode numbers come again
-    assert one.admit(*(note(f"b{n}") for n in range(5))) == ["replay"] * 5
-    assert one.admit(note("a")) == ["repeat"]
-    assert two.admit(note("a")) == ["replay"]
+    one.admit(*(note(f"a{n}") for n in range(5)))
+    one.now += WINDOW_MS + 1
+    two = Desk(state_root, "s2", now=one.now, set_to=settings(replay_compact_bytes=1))
+    for n in range(8):
+        two.admit(note(f"b{n}", ts=one.now))
+    assert one.admit(*(note(f"b{n}", ts=one.now) for n in range(8))) == ["replay"] * 8
+    assert one.admit(note("a", ts=one.now)) == ["stored"]
+    assert two.admit(note("a", ts=one.now)) == ["replay"]
+
+
+@pytest.mark.req("G5")
+def test_the_longer_life_of_a_later_copy_outlives_a_power_cut(state_root: str) -> None:
+    """The mailbox knows the first copy alone: where the log is made anew, the longer one counts."""
+    desk = Desk(state_root)
+    desk.admit(note("m1"))
+    desk.now += 20 * HOUR_MS
+    later = note("m1", ts=desk.now)
+    assert desk.admit(later) == ["repeat"]
+    log = log_of(desk).read_bytes().split(b"\n", 1)[1]
+    log_of(desk).write_bytes(b"boot 00000000-0000-0000-0000-000000000000 abcd\n" + log)
+    desk.now = NOW_MS + 23 * HOUR_MS
+    assert desk.reopened("s2").admit(later) == ["replay"]
+    desk.now = NOW_MS + WINDOW_MS + 1
+    assert desk.reopened("s2").admit(later) == ["replay"]
 
 
 # --- what it survives -----------------------------------------------------------------------------
