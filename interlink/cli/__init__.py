@@ -23,7 +23,8 @@ def run(command: "click.Command", prog: str) -> "NoReturn":
     except click.exceptions.Exit as exc:
         code = exc.exit_code
     except click.UsageError as exc:
-        _say(prog, f"{exc.format_message()} (see {prog} --help)")
+        where = exc.ctx.command_path if exc.ctx else prog
+        _say(prog, f"{exc.format_message()} (see {where} --help)")
         code = EXIT_USAGE
     except click.ClickException as exc:
         _say(prog, exc.format_message())

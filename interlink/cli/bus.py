@@ -51,7 +51,7 @@ def command(
         values.relay_queue_max_messages = queue_cap
     if max_bytes is not None:
         values.relay_max_bytes = max_bytes
-    token = read_token(token_file) if token_file is not None else None
+    token = read_token(paths.expand(token_file, os.environ)) if token_file is not None else None
     path = None if memory else queue_path(db, os.environ)
     serving.run(serving.Options(host, port, path, token), values)
 
@@ -73,7 +73,7 @@ def queue_path(db: str | None, environ: Mapping[str, str]) -> str:
     if db is None:
         root = files.ensure_root(paths.state_root(environ))
         return os.path.join(files.ensure_dir(os.path.join(root, "bus"), root), "queue.db")
-    path = os.path.abspath(db)
+    path = os.path.abspath(paths.expand(db, environ))
     try:
         os.makedirs(os.path.dirname(path), mode=files.DIR_MODE, exist_ok=True)
     except OSError as exc:

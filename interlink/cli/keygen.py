@@ -11,7 +11,7 @@ from typing import NamedTuple
 from interlink import __version__
 from interlink.errors import EXIT_OK, InterlinkError, StateError, UsageError
 from interlink.state.files import explain, write_all
-from interlink.state.paths import config_dir
+from interlink.state.paths import config_dir, expand
 from interlink.text import clean_line, fingerprint
 from interlink.trust.identity import Identity, load_key, write_key
 
@@ -50,7 +50,7 @@ def parse(args: list[str], default: str) -> Options:
                 raise UsageError("--out needs a path")
             if out:
                 raise UsageError("--out is there twice")
-            out = value
+            out = expand(value, os.environ)
         elif word == "--force":
             force = True
         elif word == "--show":

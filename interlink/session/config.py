@@ -40,6 +40,9 @@ def make_config(options: Mapping[str, str | None], environ: Mapping[str, str]) -
     def pick(name: str, default: str = "") -> str:
         return options.get(name) or environ.get("INTERLINK_" + name.upper(), "") or default
 
+    def path(name: str, default: str = "") -> str:
+        return paths.expand(pick(name, default), environ)
+
     host = pick("host", "claude")
     if host not in HOSTS:
         raise UsageError(f"--host {host[:40]!r} is not known: use {' or '.join(HOSTS)}")
@@ -48,11 +51,11 @@ def make_config(options: Mapping[str, str | None], environ: Mapping[str, str]) -
     return Config(
         host=host,
         channels=host == "claude" and channel_mode(environ),
-        codex_bin=pick("codex_bin", "codex"),
-        key_path=pick("key", os.path.join(folder, "id.key")),
-        peers_path=pick("peers", os.path.join(folder, "peers.json")),
+        codex_bin=path("codex_bin", "codex"),
+        key_path=path("key", os.path.join(folder, "id.key")),
+        peers_path=path("peers", os.path.join(folder, "peers.json")),
         urls=parse_urls(pick("url", DEFAULT_URL)),
-        token_file=pick("token_file") or None,
+        token_file=path("token_file") or None,
         name=clean_line(pick("name", _default_name(environ)), 64),
         session=session,
         pinned=pinned,

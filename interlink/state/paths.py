@@ -29,6 +29,13 @@ def home(environ: Mapping[str, str]) -> str:
         raise SetupError("no home directory: set HOME or XDG_STATE_HOME") from exc
 
 
+def expand(path: str, environ: Mapping[str, str]) -> str:
+    """`~` and `~/...` made whole: no shell does it in a host's configuration, nor behind `--out=`."""
+    if path == "~" or path.startswith("~/"):
+        return home(environ) + path[1:]
+    return path
+
+
 def state_root(environ: Mapping[str, str]) -> str:
     """`$XDG_STATE_HOME/interlink`, else `~/.local/state/interlink` (T1).
 

@@ -45,6 +45,7 @@ def test_a_wrong_command_line_is_one_line_and_64() -> None:
     for words, done in zip(WRONG, each(*WRONG), strict=True):
         assert (done.code, done.out) == (64, ""), (words, done)
         assert done.err.startswith("interlink: ") and done.err.count("\n") == 1, (words, done)
+    assert interlink("peers", "add").err.endswith("(see interlink peers add --help)\n")
 
 
 def test_each_command_has_a_help() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlink.errors import SetupError, UsageError
+from interlink.session.config import make_config
 from interlink.state import paths
 from interlink.state.paths import Layout, check_identity, check_session
 
@@ -35,6 +36,16 @@ def test_without_home_the_system_says_where_it_is() -> None:
 def test_a_relative_root_is_refused(environ: dict[str, str]) -> None:
     with pytest.raises(SetupError, match="relative: set XDG_STATE_HOME to an absolute path"):
         paths.state_root(environ)
+
+
+def test_a_tilde_that_no_shell_made_whole() -> None:
+    environ = {"HOME": "/home/a"}
+    assert paths.expand("~/token", environ) == "/home/a/token"
+    assert paths.expand("~", environ) == "/home/a"
+    for kept in ("/x/~/y", "~other/y", "y~", "codex", ""):
+        assert paths.expand(kept, environ) == kept
+    config = make_config({"token_file": "~/t"}, {**environ, "INTERLINK_KEY": "~/k", "INTERLINK_PEERS": "/p"})
+    assert (config.token_file, config.key_path, config.peers_path) == ("/home/a/t", "/home/a/k", "/p")
 
 
 @pytest.mark.req("T1")
