@@ -109,7 +109,7 @@ class Notifier:
             await self._hand_off(handoff, view)
         self._look_at_ms = await to_thread.run_sync(self._mailbox.next_look_ms)
         self._looked_ms = now
-        self._seen = (self._mailbox.signature(), files.signature(self._peers.path))
+        self._seen = seen  # not what is there by now: what changed meanwhile, by us too, is for the next look
 
     def _reserve(self, view: View, taking_over: bool) -> Handoff | None:
         handoff = self._mailbox.reserve(view, secrets.token_hex(4), taking_over=taking_over)
