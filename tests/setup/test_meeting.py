@@ -99,6 +99,8 @@ def test_server_and_hooks_meet(name: str, tmp_path: Path) -> None:
         post(one.case.session, "m1")
         woken(host, hook)
         assert cursor(one.case.session) == size(one.case.session)
+        # At once, not by way of the hook's own id.
+        assert one.case.hook == one.case.session or not os.path.exists(layout().inbox(one.case.hook, "lock"))
         for event in ("Stop", "StopFailure"):
             again = one.fire(event)
             if event == "Stop":
