@@ -7,7 +7,7 @@ its own few lines instead (`listener/lock.py`), since importing filelock costs 9
 import os
 
 from interlink.errors import LockBusy, StateError
-from interlink.state.files import FILE_MODE, explain
+from interlink.state.files import FILE_MODE, explain, make_dirs
 
 
 class Lock:
@@ -34,6 +34,7 @@ class Lock:
 
         wait = self._timeout_s if timeout_s is None else timeout_s
         try:
+            make_dirs(os.path.dirname(self.path) or os.curdir)  # filelock would make them for all to read (M29)
             self._lock.acquire(timeout=wait, poll_interval=0.005)
         except Timeout as exc:
             raise LockBusy(f"{self.path} is held by another process (waited {wait:g} s)") from exc

@@ -37,6 +37,17 @@ def finish(child: "subprocess.Popen[str]") -> None:
     child.stdout.close()
 
 
+@pytest.mark.req("M29", "T2")
+def test_a_lock_that_comes_first_makes_private_folders(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with Lock(str(tmp_path / "mailbox" / "key" / "s.lock")):
+            for made in ("mailbox", "mailbox/key"):
+                assert stat.S_IMODE((tmp_path / made).stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.req("T2")
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = str(tmp_path / "l.lock")
