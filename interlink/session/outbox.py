@@ -70,7 +70,7 @@ class Outbox:
             for o in self.journal.entries.values()
             if o.state == states.PENDING
             and o.msg_id not in queued
-            and self._now_ms() - o.ts >= older_than_s * 1000
+            and not 0 <= self._now_ms() - o.ts < older_than_s * 1000  # from the future: the clock went back
         ]
         for out in adopted:
             self._enqueue(out)

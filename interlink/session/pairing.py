@@ -178,6 +178,7 @@ class Pairing:
         told = ""
         while True:
             self._work = anyio.Event()
+            seen = self._signature()  # before the pass: what changes during it is for the next one
             try:
                 waiting = await self._send_queued()
                 await self._tell_knocks()
@@ -187,16 +188,21 @@ class Pairing:
             if fault != told:
                 log.event("pairing_fault" if fault else "pairing_ok", error=fault or None)
                 told = fault
-            await self._wait(self._settings.outbox_retry_s if waiting else None)
+            await self._wait(seen, self._settings.outbox_retry_s if waiting else None)
 
-    async def _wait(self, most_s: float | None) -> None:
-        """Until there is work: nudged, the file changed (a command accepted a knock), or `most_s` passed."""
-        seen = files.signature(self._store.path)
+    async def _wait(self, seen: tuple[int, int, int] | str | None, most_s: float | None) -> None:
+        """Until there is work: nudged, the file is not `seen` (a command accepted a knock), or `most_s` passed."""
         with anyio.move_on_after(most_s if most_s is not None else float("inf")):
-            while files.signature(self._store.path) == seen:
+            while self._signature() == seen:
                 with anyio.move_on_after(self._settings.reconcile_s):
                     await self._work.wait()
                     return
+
+    def _signature(self) -> tuple[int, int, int] | str | None:
+        try:
+            return files.signature(self._store.path)
+        except StateError as exc:  # said by the next pass, which this change begins
+            return str(exc)
 
     async def _send_queued(self) -> bool:
         """One pass over the queue; True while something waits."""

@@ -2,9 +2,12 @@
 
     WAITING --key, state root and (Codex) thread id are there--> OPEN --cancelled--> closed
        ^-- what is missing stands in `fault`; tried again every few seconds and at every tool call
+       ^-- one of the session's tasks failed: it is closed, and opened anew
 
 The server never refuses to start: its tools say what is missing and how to mend it.
 """
+
+import traceback
 
 import anyio
 from anyio import to_thread
@@ -48,8 +51,7 @@ class Runtime:
             self._started.set()
             if self.session is not None:
                 await self._run_open(self.session)
-                return
-            if fault != told:
+            elif fault != told:
                 log.event("not_ready", reason=fault)
                 told = fault
             with anyio.move_on_after(RETRY_S):
@@ -77,8 +79,13 @@ class Runtime:
         return self.fault
 
     async def _run_open(self, session: Session) -> None:
+        """Until cancelled, or one of its tasks failed: `fault` says so until it is open again."""
         try:
             await session.run()
+        except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave a server that answers but hears nothing
+            self.session = None
+            self.fault = "this session failed by a fault of its own and is opened anew: try again in a moment"
+            log.event("session_failed", error=_first(exc))
         finally:
             await session.aclose()
 
@@ -113,3 +120,11 @@ class Runtime:
             raise UsageError(f"this server is bound to thread {self.bound}, and cannot be bound to another")
         self.bound = thread_id
         self._try_now.set()
+
+
+def _first(exc: BaseException) -> str:
+    """Kind and place of the first exception of a group; not its text, which may hold a body."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    at = traceback.extract_tb(exc.__traceback__)[-1]
+    return f"{type(exc).__name__} in {at.name} line {at.lineno}"
