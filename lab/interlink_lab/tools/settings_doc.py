@@ -11,7 +11,7 @@ PATH = ROOT / "docs" / "configuration.md"
 HEAD = """# Configuration
 
 ## Server and commands
-Options win over variables; an empty value is unset.
+Options win over variables; an empty value is unset; a leading `~/` in a path is your home.
 
 | variable | option | what | default |
 |---|---|---|---|
@@ -23,6 +23,7 @@ Options win over variables; an empty value is unset.
 | `INTERLINK_TOKEN_FILE` | `--token-file` | file with the relays' shared token | none |
 | `INTERLINK_HOST` | `--host` | `claude` or `codex` | `claude` |
 | `INTERLINK_CODEX_BIN` | `--codex-bin` | the Codex program | `codex` |
+| `INTERLINK_CLAUDE_BIN` | | the program that `interlinked` starts | `claude` |
 | `INTERLINK_CHANNELS` | | `1` or `true`: notices through Claude's native channel | off |
 | `INTERLINK_TRUST` | | `tools`: agents may change who is trusted without asking you | ask |
 | `XDG_STATE_HOME`, `XDG_CONFIG_HOME` | | where state and configuration are | `~/.local/state`, `~/.config` |
@@ -39,18 +40,19 @@ default stays in force. Names end in their unit; `_s` takes fractions.
 """
 
 
+def _number(value: float) -> str:
+    """As a person reads it: 1 048 576 and 0.01, never 1.04858e+06."""
+    return f"{int(value):,}".replace(",", " ") if value == int(value) else f"{value:g}"
+
+
 def render() -> str:
     """The whole document."""
     rows = []
     for name, (low, high, what) in TABLE.items():
         default = getattr(Settings, name)
-        shown = (
-            ", ".join(f"{n:g}" for n in default)
-            if isinstance(default, tuple)
-            else f"{default:,}".replace(",", " ")
-        )
+        shown = ", ".join(f"{n:g}" for n in default) if isinstance(default, tuple) else _number(default)
         also = f" (also `{ALIASES[name]}`)" if name in ALIASES else ""
-        rows.append(f"| `{env_name(name)}`{also} | {shown} | {low:g} to {high:g} | {what} |")
+        rows.append(f"| `{env_name(name)}`{also} | {shown} | {_number(low)} to {_number(high)} | {what} |")
     return HEAD + "\n".join(rows) + "\n"
 
 
