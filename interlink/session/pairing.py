@@ -154,8 +154,7 @@ class Pairing:
             return True
         waited = self._now_ms() - self._told_ms
         if 0 <= waited < self._settings.knock_interval_s * 1000:
-            self._work.set()  # stored; the loop tells it when the time has come
-            return True
+            return True  # stored: the loop sees the changed file, and tells it when the time has come
         shown = ", ".join(fingerprint(r.key) for r in fresh[:10])
         more = f" and {len(fresh) - 10} more" if len(fresh) > 10 else ""
         noun = "key knocks" if len(fresh) == 1 else "keys knock"
