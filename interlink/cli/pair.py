@@ -13,7 +13,7 @@ from interlink.settings import Settings
 from interlink.state.paths import Layout, is_session
 from interlink.text import clean_line, fingerprint, shown_name
 from interlink.trust.identity import Identity, load_key
-from interlink.trust.pairing import PairingStore, Request, State, find
+from interlink.trust.pairing import PairingStore, Request, State, find, proposed_petname
 from interlink.trust.peers import PeersFile
 
 # A fingerprint may begin with `-`: what is no option of ours is an argument.
@@ -80,7 +80,7 @@ def accept(who: str, petname: str, session: str, key: str | None, peers: str | N
     """
     where, identity, settings = _open(key, peers)
     place, request = _find(where, identity, settings, session, options.plain("fingerprint", who))
-    name = petname or clean_line(request.name, settings.name_max_chars)
+    name = petname or proposed_petname(request.name, request.key, settings)
     _accept(where, identity, settings, place, request, name)
     shown.say(f"{shown_name(name)} [{fingerprint(request.key)}] is trusted: messages of that key are admitted.")
 

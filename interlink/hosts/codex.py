@@ -41,6 +41,7 @@ PERMANENT: Final = (
 RESUME_SINCE: Final = (0, 171)
 STDERR_BYTES: Final = 16_384
 GRACE_S: Final = 5.0  # beyond the program's own limit, for its supervisor
+LAST_WORDS_S: Final = 0.5  # for what a program said before it ended
 
 
 def check_thread(thread_id: str) -> str:
@@ -71,6 +72,7 @@ class Codex:
         """Queue one notice, within the limits above; a failure is saved for `failed_deliveries`."""
         outcome = await self.queue(notice.text)
         ordinary = notice.kind == "notice"
+        kept = True
         try:
             if outcome.ok:
                 if ordinary:
@@ -83,7 +85,8 @@ class Codex:
                 )
         except StateError as exc:  # the diagnostic is lost, not the message: polling goes on (X5)
             log.event("failed_delivery_not_saved", error=exc)
-        if not outcome.ok and not ordinary:
+            kept = False
+        if not outcome.ok and not ordinary and kept:
             return Outcome(outcome.state, ok=True, reason=outcome.reason)  # saved: not tried for ever (T3)
         return outcome
 
@@ -119,6 +122,9 @@ class Codex:
             return Outcome(DELIVERY_FAILED, ok=False, uncertain=True, reason=reason)
         if code == supervise.NOT_STARTED:
             return _failed(f"cannot start codex: {said}; set --codex-bin or INTERLINK_CODEX_BIN", True)
+        if self._resume and code == 2 and "--resume" in said:  # another version than its package says
+            self._resume = False
+            return await self._run_once(text)
         lowered = said.lower()
         permanent = code == 2 or any(words in lowered for words in PERMANENT)
         hint = ""
@@ -135,12 +141,12 @@ class Codex:
         self._running.add(process)
         said = bytearray()
         try:
-            assert process.stderr is not None
             with anyio.move_on_after(limit_s + GRACE_S):
-                async for chunk in process.stderr:
-                    said += chunk
-                    del said[: max(0, len(said) - STDERR_BYTES)]
-                code = await process.wait()
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_listen, process, said)
+                    code = await process.wait()
+                    # What it left running elsewhere may hold its standard error open: that is not waited for.
+                    group.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
                 return code, _last_words(bytes(said))
             return supervise.TIMED_OUT, ""
         finally:
@@ -158,6 +164,14 @@ class Codex:
         """Kill what runs."""
         for process in list(self._running):
             await process.aclose()
+
+
+async def _listen(process: Process, said: bytearray) -> None:
+    """Keep the end of what a process says on its standard error."""
+    assert process.stderr is not None
+    async for chunk in process.stderr:
+        said += chunk
+        del said[: max(0, len(said) - STDERR_BYTES)]
 
 
 def _failed(reason: str, permanent: bool) -> Outcome:

@@ -60,7 +60,7 @@ def make_config(options: Mapping[str, str | None], environ: Mapping[str, str]) -
         session=session,
         pinned=pinned,
         root=paths.state_root(environ),
-        cwd=os.getcwd(),
+        cwd=_cwd(),
     )
 
 
@@ -74,6 +74,13 @@ def _session(host: str, options: Mapping[str, str | None], environ: Mapping[str,
     if given:
         return paths.check_session(given), False
     return os.urandom(4).hex(), False
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""  # it was removed under us: no reason not to start
 
 
 def _default_name(environ: Mapping[str, str]) -> str:

@@ -6,7 +6,8 @@ key when it was asked; otherwise the person is told the command.
 
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from functools import partial
+from typing import TypeVar
 
 import anyio
 from anyio import to_thread
@@ -24,18 +25,18 @@ from interlink.trust.identity import Identity, match_keys
 from interlink.trust.pairing import PairingStore, Request, State
 from interlink.trust.peers import PeersFile, check_petname
 
+T = TypeVar("T")
+
 HEADING = "[Interlink pairing notice]"
 
 
-class Asked(NamedTuple):
-    """A request of ours, and whether the knock waits for a relay still."""
-
-    request: Request
-    petname: str
-
-
 class Pairing:
-    """`tell(text, kind)` hands a pairing notice to the host; True once the host's adapter has it."""
+    """`tell(text, kind)` hands a pairing notice to the host; True once the host's adapter has it, or kept it.
+
+    `mine()`: this process tells notices (of several of one session, the one that notifies). `at_once()`: the
+    adapter is a file, so that a notice is on disk before the relay may forget its message (C6); where a host may
+    hang, notices are told beside the polling instead (N3).
+    """
 
     def __init__(
         self,
@@ -48,6 +49,9 @@ class Pairing:
         settings: Settings,
         now_ms: Callable[[], int],
         tell: Callable[[str, str], Awaitable[bool]],
+        *,
+        mine: Callable[[], bool] = lambda: True,
+        at_once: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._identity = identity
@@ -58,103 +62,116 @@ class Pairing:
         self._settings = settings
         self._now_ms = now_ms
         self._tell = tell
+        self._mine = mine
+        self._at_once = at_once
+        self._telling = anyio.Lock()
         self._told_ms = 0
+        self._knocks_at_ms: int | None = None  # when the knocks that wait may be told
         self._work = anyio.Event()
+
+    def nudge(self) -> None:
+        """Look at once: something is to be sent, or this process became the one that tells."""
+        self._work.set()
+
+    async def _change(self, change: Callable[[State], T]) -> T:
+        return await to_thread.run_sync(self._store.update, change)
 
     # -- in -----------------------------------------------------------------------------------------
 
     async def handle(self, msg: wire.Message) -> bool:
-        """One verified control message; True when it is durable here and the relay may forget it."""
-        if msg.kind == "pair_request":
-            return await self._knocked(msg)
-        return await self._accepted(msg)
+        """One verified control message; True when it is durable here and the relay may forget it.
 
-    async def _knocked(self, msg: wire.Message) -> bool:
+        Raises StateError, and SetupError while peers.json cannot be used: then it stays on the relay.
+        """
+        if msg.kind == "pair_request":
+            await self._knocked(msg)
+        else:
+            await self._accepted(msg)
+        self.nudge()
+        return await self._tell_waiting() if self._at_once() and self._mine() else True
+
+    async def _knocked(self, msg: wire.Message) -> None:
         request = rules.inbound_request(msg, self._now_ms())
         if request is None:
             log.event("refused", reason="knock_without_route", sender=fingerprint(msg.sender))
-            return True
-        peers = self._peers.current()
+            return
         if msg.sender == self._identity.public:
-            return True
-        if msg.sender in peers.by_key:
-            await self._again(request)
-            return True
-        wanted = await to_thread.run_sync(self._store.update, lambda s: self._take_knock(s, request, msg.ts))
+            return
+        known = msg.sender in self._peers.current().by_key
+        wanted = await self._change(lambda s: self._take_knock(s, request, msg.ts, known))
         if wanted is not None:  # the person agreed to this key before it knocked: both sides want it
-            await self._trust(wanted)
-            await self._again(request)
-            return True
-        return await self._tell_knocks()
+            known = await self._trust(wanted)
+        if known:  # it knocks because our acceptance did not reach it
+            try:
+                await self._change(lambda s: self._queue_accept(s, request))
+            except UsageError as exc:
+                log.event("pairing_entry_dropped", reason=exc, to=fingerprint(request.key))
 
-    def _take_knock(self, state: State, request: Request, ts: int) -> Request | None:
-        # The same id with a later time is their operator asking again, also after a rejection here.
-        if not rules.remember(state, f"{request.request_id}@{ts}"):
-            return None
+    def _take_knock(self, state: State, request: Request, ts: int, known: bool) -> Request | None:
         wanted = next((r for r in state.outbound if r.key == request.key and r.consent), None)
-        if wanted is None:
+        # The same id with a later time is their operator asking again, also after a rejection here.
+        if wanted is None and not known and rules.remember(state, f"{request.request_id}@{ts}"):
             new = rules.knock(state, request)
             log.event("knock", sender=fingerprint(request.key), new=new)
         return wanted
 
-    async def _again(self, request: Request) -> None:
-        """Tell a key that we trust that we do: it knocks because our acceptance did not reach it."""
-        await to_thread.run_sync(self._store.update, lambda s: self._queue_accept(s, request))
-        self._work.set()
-
     def _queue_accept(self, state: State, request: Request) -> None:
         accept = self._control("pair_accept", request.key, request.request_id)
-        state.queued = [q for q in state.queued if q.msg.in_reply_to != request.request_id]
         rules.enqueue(state, request.reply_to, accept)
         state.inbound = [r for r in state.inbound if r.key != request.key]
+        _forget_outbound(state, request.key)
 
-    async def _accepted(self, msg: wire.Message) -> bool:
-        request = await to_thread.run_sync(self._store.update, lambda s: self._take_accept(s, msg))
+    async def _accepted(self, msg: wire.Message) -> None:
+        known = msg.sender in self._peers.current().by_key
+        request = await self._change(lambda s: _take_accept(s, msg, known))
         if request is None:
             log.event("refused", reason="accept_without_request", sender=fingerprint(msg.sender))
-            return True
-        if request.consent:
+        elif request.consent or known:
             await self._trust(request)
-            return True
-        print_key = fingerprint(request.key)
-        return await self._tell(
-            f"{HEADING} The key with fingerprint {print_key} accepted the pairing that this session asked for. "
-            "Your user decides whether to trust it: accept_pair with this fingerprint asks them, or they run "
-            "`interlink peers add`. Nothing else is to be done.",
-            "pairing",
-        )
 
-    def _take_accept(self, state: State, msg: wire.Message) -> Request | None:
-        request = rules.granted(state, msg)
-        if request is not None and not request.consent:
-            request.accepted = True
-        return request
-
-    async def _trust(self, request: Request) -> None:
-        """Add the key that the person agreed to, then forget the request. A petname conflict is told."""
-        text = f"Pairing with the key {fingerprint(request.key)} is complete."
+    async def _trust(self, request: Request) -> bool:
+        """Add the key that the person agreed to, then forget the request. False: a petname conflict, told."""
+        text, added = f"Pairing with the key {fingerprint(request.key)} is complete.", True
         try:
-            by_key = self._peers.current().by_key
-            if request.key not in by_key:
+            if request.key not in self._peers.current().by_key:
                 await to_thread.run_sync(self._peers.add, request.name, request.key)
         except UsageError as exc:
+            added = False
             text = (
-                f"The key {fingerprint(request.key)} accepted, but it could not be added: {exc}. "
+                f"The key {fingerprint(request.key)} agreed to pair, but it could not be added: {exc}. "
                 "Your user can add it under another name with `interlink peers add`."
             )
-        await to_thread.run_sync(self._store.update, lambda s: _forget_outbound(s, request.key))
-        log.event("paired", peer=fingerprint(request.key))
-        await self._tell(f"{HEADING} {text} No reply is needed.", "pairing")
 
-    async def _tell_knocks(self) -> bool:
+        def done(state: State) -> None:
+            _forget_outbound(state, request.key)
+            rules.tell(state, f"{HEADING} {text} No reply is needed.")
+
+        await self._change(done)
+        log.event("paired" if added else "pairing_conflict", peer=fingerprint(request.key))
+        return added
+
+    # -- to the person ------------------------------------------------------------------------------
+
+    async def _tell_waiting(self) -> bool:
+        """Tell what waits, knocks last; False when the host did not take it."""
+        async with self._telling:
+            state = await to_thread.run_sync(self._store.read)
+            for text in state.untold:
+                if not await self._tell(text, "pairing"):
+                    return False
+                await self._change(partial(_told, text=text))
+            return await self._tell_knocks([r for r in state.inbound if not r.noticed])
+
+    async def _tell_knocks(self, fresh: list[Request]) -> bool:
         """Tell the person who knocks, at most once every `knock_interval_s`, all keys in one notice (G4)."""
-        state = await to_thread.run_sync(self._store.read)
-        fresh = [r for r in state.inbound if not r.noticed]
+        self._knocks_at_ms = None
         if not fresh:
             return True
         waited = self._now_ms() - self._told_ms
-        if 0 <= waited < self._settings.knock_interval_s * 1000:
-            return True  # stored: the loop sees the changed file, and tells it when the time has come
+        left = int(self._settings.knock_interval_s * 1000) - waited
+        if waited >= 0 and left > 0:
+            self._knocks_at_ms = self._now_ms() + left
+            return True
         shown = ", ".join(fingerprint(r.key) for r in fresh[:10])
         more = f" and {len(fresh) - 10} more" if len(fresh) > 10 else ""
         noun = "key knocks" if len(fresh) == 1 else "keys knock"
@@ -167,50 +184,63 @@ class Pairing:
             return False
         self._told_ms = self._now_ms()
         keys = {r.key for r in fresh}
-        await to_thread.run_sync(self._store.update, lambda s: _mark_noticed(s, keys))
+        await self._change(lambda s: _mark_noticed(s, keys))
         return True
 
     # -- out ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Send what is queued and tell what is untold, until cancelled; faults are logged on change."""
-        told = ""
+        fault = ""
+        shortest, longest = self._settings.outbox_retry_s, max(self._settings.notice_schedule_s)
+        pause, tell_at = shortest, 0.0
         while True:
             self._work = anyio.Event()
             seen = self._signature()  # before the pass: what changes during it is for the next one
+            waits: list[float] = []
             try:
-                waiting = await self._send_queued()
-                await self._tell_knocks()
-                fault = ""
+                if await self._send_queued():
+                    waits.append(shortest)
+                if self._mine() and anyio.current_time() >= tell_at:
+                    if await self._tell_waiting():
+                        pause = shortest
+                    else:  # the host does not take it: again, less and less often (T3)
+                        tell_at, pause = anyio.current_time() + pause, min(pause * 2, longest)
+                now_fault = ""
             except StateError as exc:
-                waiting, fault = True, str(exc)
-            if fault != told:
-                log.event("pairing_fault" if fault else "pairing_ok", error=fault or None)
-                told = fault
-            await self._wait(seen, self._settings.outbox_retry_s if waiting else None)
+                now_fault = str(exc)
+                waits.append(shortest)
+            if now_fault != fault:
+                log.event("pairing_fault" if now_fault else "pairing_ok", error=now_fault or None)
+                fault = now_fault
+            if tell_at > anyio.current_time():
+                waits.append(tell_at - anyio.current_time())
+            if self._knocks_at_ms is not None:
+                waits.append(max(0, self._knocks_at_ms - self._now_ms()) / 1000)
+            await self._wait(seen, min(waits, default=float("inf")))
 
-    async def _wait(self, seen: tuple[int, int, int] | str | None, most_s: float | None) -> None:
-        """Until there is work: nudged, the file is not `seen` (a command accepted a knock), or `most_s` passed."""
-        with anyio.move_on_after(most_s if most_s is not None else float("inf")):
+    async def _wait(self, seen: object, most_s: float) -> None:
+        """Until there is work: nudged, the file is not as seen (a command accepted), or `most_s` passed."""
+        with anyio.move_on_after(most_s):
             while self._signature() == seen:
                 with anyio.move_on_after(self._settings.reconcile_s):
                     await self._work.wait()
                     return
 
-    def _signature(self) -> tuple[int, int, int] | str | None:
+    def _signature(self) -> object:
         try:
             return files.signature(self._store.path)
-        except StateError as exc:  # said by the next pass, which this change begins
+        except StateError as exc:
             return str(exc)
 
     async def _send_queued(self) -> bool:
-        """One pass over the queue; True while something waits."""
+        """One pass over the queue; True while something waits for a relay."""
         waiting = False
         for queued in (await to_thread.run_sync(self._store.read)).queued:
             msg = queued.msg
             if msg.sender != self._identity.public or msg.kind == "message":
                 log.event("pairing_entry_dropped", reason="not a control message of ours")
-                await to_thread.run_sync(self._store.update, lambda s, i=msg.msg_id: _unqueue(s, i))
+                await self._change(partial(_unqueue, msg_id=msg.msg_id))
                 continue
             msg.ts = self._now_ms()
             try:
@@ -218,15 +248,14 @@ class Pairing:
                 result = await self._relays.send(queued.route, payload)
             except InterlinkError as exc:
                 log.event("pairing_entry_dropped", reason=exc)
-                await to_thread.run_sync(self._store.update, lambda s, i=msg.msg_id: _unqueue(s, i))
+                await self._change(partial(_unqueue, msg_id=msg.msg_id))
                 continue
             if result.accepted:
                 log.event("pairing_sent", kind=msg.kind, to=fingerprint(msg.to))
-                await to_thread.run_sync(self._store.update, lambda s, i=msg.msg_id: _unqueue(s, i))
+                await self._change(partial(_unqueue, msg_id=msg.msg_id))
             else:
                 waiting = True
-        state = await to_thread.run_sync(self._store.read)
-        return waiting or any(not r.noticed for r in state.inbound)
+        return waiting
 
     def _control(self, kind: str, to: str, answers: str | None) -> wire.Message:
         msg = wire.Message(
@@ -258,13 +287,8 @@ class Pairing:
 
     def petname_for(self, seen: Seen, target: str) -> str:
         """The petname that a request proposes: the target where it is a name, else the claimed name."""
-        longest = self._settings.name_max_chars
-        by_key = target == seen.key or target == fingerprint(seen.key)
-        name = clean_line(seen.name if by_key else target, longest).replace("#", "") or fingerprint(seen.key)
-        try:
-            return check_petname(name, self._settings)
-        except UsageError:
-            return fingerprint(seen.key)
+        by_key = target in (seen.key, fingerprint(seen.key))
+        return rules.proposed_petname(seen.name if by_key else target, seen.key, self._settings)
 
     async def request(self, seen: Seen, petname: str, *, consent: bool) -> Request:
         """Knock, durably. UsageError: already a peer, or the queue is full."""
@@ -286,8 +310,8 @@ class Pairing:
             msg.msg_id = asked.request_id
             return wire.sign_message(msg, self._identity)
 
-        asked = await to_thread.run_sync(self._store.update, lambda s: rules.ask(s, request, message))
-        self._work.set()
+        asked = await self._change(lambda s: rules.ask(s, request, message))
+        self.nudge()
         return asked
 
     async def requests(self) -> State:
@@ -307,12 +331,32 @@ class Pairing:
             await to_thread.run_sync(self._peers.add, petname, request.key)
         inbound = next((r for r in state.inbound if r.key == request.key), None)
         if inbound is not None:
-            await self._again(inbound)
-        await to_thread.run_sync(self._store.update, lambda s: _forget_outbound(s, request.key))
+            await self._change(lambda s: self._queue_accept(s, inbound))
+        await self._change(lambda s: _forget_outbound(s, request.key))
+        self.nudge()
 
     async def reject(self, request: Request) -> None:
         """Forget a knock, or a request of ours; nothing is sent."""
-        await to_thread.run_sync(self._store.update, lambda s: drop(s, request.key))
+        await self._change(lambda s: drop(s, request.key))
+
+
+def _take_accept(state: State, msg: wire.Message, known: bool) -> Request | None:
+    """Our request that this answers. The first answer to one without consent is told; a copy of it is not."""
+    request = rules.granted(state, msg)
+    if request is not None and not (request.consent or known or request.accepted):
+        request.accepted = True
+        rules.tell(
+            state,
+            f"{HEADING} The key with fingerprint {fingerprint(request.key)} accepted the pairing that this "
+            "session asked for. Your user decides whether to trust it: accept_pair with this fingerprint asks "
+            "them, or they run `interlink peers add`. Nothing else is to be done.",
+        )
+    return request
+
+
+def _told(state: State, text: str) -> None:
+    if text in state.untold:
+        state.untold.remove(text)
 
 
 def _mark_noticed(state: State, keys: set[str]) -> None:

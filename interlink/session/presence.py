@@ -15,7 +15,7 @@ from typing import NamedTuple
 from interlink.errors import UsageError, WireError
 from interlink.settings import Settings
 from interlink.state.paths import check_session
-from interlink.text import shown_name
+from interlink.text import shown_name, utf8
 from interlink.trust import wire
 from interlink.trust.gate import SELF
 from interlink.trust.identity import Identity
@@ -109,7 +109,8 @@ def make_announcement(identity: Identity, name: str, session: wire.Session, now_
 
 def describe_here(session_id: str, cwd: str) -> wire.Session:
     """The session part of our announcement: id, directory, repository root (no summary yet)."""
-    return wire.Session(session_id=session_id, cwd=cwd, git_root=_git_root(cwd))
+    # A path is bytes, an announcement is text.
+    return wire.Session(session_id=session_id, cwd=utf8(cwd), git_root=utf8(_git_root(cwd)))
 
 
 def _git_root(cwd: str) -> str:
@@ -171,6 +172,8 @@ def choose(
         s for s in roster or () if s.key == key and not (petname == SELF and s.session.session_id == own_session)
     ]
     ids = [s.session.session_id for s in seen]
+    if petname == SELF and wanted and wanted == own_session:
+        raise UsageError("that is this very session: name another session of yours. Nothing was sent.")
     if wanted:
         session = _wanted(petname, wanted, ids, sticky, roster is None, seen, settings)
         return Target(petname, key, session, _waits(petname, session, roster, seen, settings))

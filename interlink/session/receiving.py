@@ -47,6 +47,7 @@ class Receiving:
         self._aside = aside
         self._stored = stored
         self._turn = Lock()
+        self._fault = ""
 
     async def handle(self, arrivals: list[Arrival]) -> list[str]:
         """The ack tokens that the relay may forget. Raises StateError or SetupError where none may be."""
@@ -99,7 +100,14 @@ class Receiving:
             log.event("refused", reason=verdict.reason, kind=msg.kind, sender=msg.sender[:8])
             return True
         try:
-            return await self._control(msg)
-        except StateError as exc:
-            log.event("pairing_fault", error=exc)
+            settled = await self._control(msg)
+            self._note_fault("")
+            return settled
+        except (StateError, SetupError) as exc:  # it stays, and holds up nothing behind it (G6)
+            self._note_fault(str(exc))
             return False
+
+    def _note_fault(self, fault: str) -> None:
+        if fault != self._fault:
+            log.event("pairing_fault" if fault else "pairing_ok", error=fault or None)
+            self._fault = fault

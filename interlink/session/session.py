@@ -3,14 +3,15 @@
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 import anyio
 from anyio import to_thread
+from anyio.abc import TaskGroup
 
 from interlink import inbox, log, tasks
-from interlink.errors import SetupError, StateError, UsageError, WireError
+from interlink.errors import SetupError, StateError, UsageError
 from interlink.hosts import registry
 from interlink.hosts.base import HostAdapter
 from interlink.hosts.notice_text import render_aside
@@ -22,6 +23,7 @@ from interlink.outlog import Journal, Outgoing
 from interlink.relay.client import Relays
 from interlink.session import presence
 from interlink.session.admission import Admission, Admitted
+from interlink.session.attendance import Attendance, session_in
 from interlink.session.config import Config, read_token
 from interlink.session.notifier import Notifier
 from interlink.session.outbox import Outbox
@@ -37,7 +39,7 @@ from interlink.trust.pairing import PairingStore
 from interlink.trust.peers import PeersFile
 
 SEND_WAIT_S: Final = 3.0
-GOODBYES: Final = 16  # sessions at most that are told when this one ends
+ASIDES: Final = 8  # notices under way at one time about messages that were set aside
 
 AdapterFactory = Callable[["Session"], HostAdapter]
 
@@ -62,7 +64,9 @@ class Session:
         self.admission = Admission(self.layout, self.mailbox, settings)
         self.journal = Journal(self.layout, identity.public, session_id, settings)
         self.outbox = Outbox(self.journal, identity, self.route, self.relays, settings, now_ms)
-        self.here = presence.describe_here(session_id, config.cwd)
+        self.attendance = Attendance(
+            config.name, session_id, config.cwd, identity, self.relays, self.peers, settings, now_ms
+        )
         self.adapter: HostAdapter
         self.notifier: Notifier
         self.receiving: Receiving
@@ -76,11 +80,13 @@ class Session:
             settings,
             now_ms,
             self._tell,
+            mine=lambda: self.notifier.holding,
+            at_once=lambda: self.adapter.uses_inbox,
         )
         self._registration: registry.Registration | None = None
-        self._recent: dict[str, None] = {}  # routes of sessions that we met in this life, oldest first
         self._adopting = anyio.Event()
-        self._announce = anyio.Event()
+        self._group: TaskGroup | None = None
+        self._asides = 0
 
     @property
     def route(self) -> str:
@@ -90,6 +96,15 @@ class Session:
     def opened(self) -> bool:
         """False for one that only looks things up (no tasks, no mailbox)."""
         return self._registration is not None
+
+    @property
+    def here(self) -> wire.Session:
+        """What our announcements say of this session."""
+        return self.attendance.here
+
+    def set_summary(self, summary: str) -> None:
+        """What our announcements say that we are doing; announced at once."""
+        self.attendance.set_summary(summary)
 
     def nudge(self) -> None:
         """Look at the mailbox at once: something changed what is due."""
@@ -129,10 +144,12 @@ class Session:
     async def run(self) -> None:
         """All tasks, until cancelled."""
         async with anyio.create_task_group() as group:
+            self._group = group
             group.start_soon(self.outbox.run)
             group.start_soon(self.relays.poll, self.route, self.receiving.handle)
             group.start_soon(self.notifier.run)
-            group.start_soon(self._heartbeat)
+            group.start_soon(self.attendance.run)
+            group.start_soon(self._keep_counts)
             group.start_soon(self._adopt_outbox)
             group.start_soon(self.pairing.run)
 
@@ -141,78 +158,46 @@ class Session:
         with anyio.CancelScope(shield=True), anyio.move_on_after(self.settings.shutdown_grace_s * 0.7):
             await self.adapter.aclose()
             self.admission.refusals.flush(now_ms(), at_once=True)
-            if self._registration is not None:
-                self._registration.release()
-            async with anyio.create_task_group() as group:
-                group.start_soon(self.relays.unregister, wire.announcement_dict(self._announcement()))
-                group.start_soon(self._say_goodbye)
+            try:
+                if self._registration is not None:
+                    self._registration.release()
+            except StateError as exc:  # the next server that registers removes it
+                log.event("registration_fault", error=exc)
+            await self.attendance.leave()
             await self.relays.aclose()
 
-    async def _say_goodbye(self) -> None:
-        """Tell the live sessions that we met (B3). Quiet: progress wakes nobody; none is left for who is gone."""
-        try:
-            by_key = self.peers.current().by_key
-        except SetupError:
-            return
-        live = {
-            wire.make_route(s.key, s.session.session_id)
-            for s in await self.roster() or ()
-            if s.live(self.settings)
-        }
-        for route in [r for r in self._recent if r in live][-GOODBYES:]:
-            key, _ = wire.split_route(route)
-            if key in by_key:
-                msg = wire.Message(
-                    sender=self.identity.public,
-                    to=key,
-                    text=f"[interlink] session {self.id} has ended; what is sent to it waits in the relay.",
-                    ts=now_ms(),
-                    msg_id=secrets.token_hex(16),
-                    status="update",
-                    reply_to=self.route,
-                )
-                await self.relays.send(route, wire.encode_message(wire.sign_message(msg, self.identity)))
-
-    async def _heartbeat(self) -> None:
+    async def _keep_counts(self) -> None:
         while True:
             await to_thread.run_sync(self.admission.refusals.flush, now_ms())
-            await self.relays.announce(wire.announcement_dict(self._announcement()))
-            self._announce = anyio.Event()
-            with anyio.move_on_after(self.settings.heartbeat_s):
-                await self._announce.wait()
-
-    def _announcement(self) -> wire.Announcement:
-        return presence.make_announcement(self.identity, self.config.name, self.here, now_ms())
+            await anyio.sleep(self.settings.heartbeat_s)
 
     async def _adopt_outbox(self) -> None:
         """The notifier's process sends what nobody else does: at once when it takes over, and now and then what
         a process that died or a command left in the outbox (T5)."""
+        told = ""
         while True:
             with anyio.move_on_after(self.settings.heartbeat_s) as waited:
                 await self._adopting.wait()
             self._adopting = anyio.Event()
             if not self.notifier.holding:
                 continue
+            older_than_s = self.settings.heartbeat_s if waited.cancelled_caught else 0
             try:
-                count = await self.outbox.adopt(
-                    older_than_s=self.settings.heartbeat_s if waited.cancelled_caught else 0
-                )
+                count, fault = await self.outbox.adopt(older_than_s=older_than_s), ""
             except StateError as exc:
-                log.event("outbox_fault", error=exc)
-                continue
+                count, fault = 0, str(exc)
+            if fault != told:
+                log.event("outbox_fault" if fault else "outbox_ok", error=fault or None)
+                told = fault
             if count:
                 log.event("outbox_adopted", count=count)
 
     async def _tell(self, text: str, kind: str) -> bool:
         return await self.notifier.special(text, kind)
 
-    def set_summary(self, summary: str) -> None:
-        """What our announcements say that we are doing; announced at once."""
-        self.here.summary = summary
-        self._announce.set()
-
     def _took_over(self) -> None:
         self._adopting.set()
+        self.pairing.nudge()
 
     # -- receiving ----------------------------------------------------------------------------------
 
@@ -220,7 +205,7 @@ class Session:
         for result in results:
             if result.outcome == STORED and result.record is not None:
                 record = result.record
-                self._meet(record.message.reply_to or "", record.message.sender)
+                self.attendance.meet(record.message.reply_to or "", record.message.sender)
                 self._mark_task(tasks.received, record.message.task_id, record.message.status, result.petname)
                 log.event("stored", msg_id=record.receipt_id, peer=record.message.sender[:8], seq=record.seq)
         self.notifier.nudge()
@@ -231,20 +216,27 @@ class Session:
         except StateError as exc:  # a reminder is lost, no message (T4)
             log.event("task_marker_fault", error=exc)
 
-    def _meet(self, route: str, key: str) -> None:
-        if _session_in(route, key):
-            self._recent.pop(route, None)
-            self._recent[route] = None
-
     async def _aside(self, results: list[Admitted]) -> None:
-        """Tell the host of messages that were set aside, before the relay forgets them (M22)."""
+        """Tell the host of messages that were set aside, before the relay forgets them (M22).
+
+        Where the host may hang (channel, Codex) beside the polling: message_status knows of them anyway (N3).
+        """
         for result in results:
             if result.record is not None:
                 size, msg_id = result.record.size, result.record.receipt_id
                 log.event("undeliverable", peer=result.record.message.sender[:8], size=size)
-                await self.notifier.special(
-                    render_aside(msg_id, size or 0, result.petname, result.record.message.sender), "aside"
-                )
+                text = render_aside(msg_id, size or 0, result.petname, result.record.message.sender)
+                if self.adapter.uses_inbox:
+                    await self.notifier.special(text, "aside")
+                elif self._group is not None and self._asides < ASIDES:
+                    self._asides += 1
+                    self._group.start_soon(self._tell_aside, text)
+
+    async def _tell_aside(self, text: str) -> None:
+        try:
+            await self.notifier.special(text, "aside")
+        finally:
+            self._asides -= 1
 
     # -- reading and consuming ----------------------------------------------------------------------
 
@@ -292,24 +284,26 @@ class Session:
 
     # -- sending ------------------------------------------------------------------------------------
 
-    async def roster(self) -> list[presence.Seen] | None:
-        """The valid roster of all relays that answer; None where none does."""
-        entries = await self.relays.roster()
-        if not entries and not any(s.up for s in self.relays.status()):
-            return None
-        return presence.read_roster(entries, now_ms(), self.settings)
+    async def roster(self, keys: Container[str] | None = None) -> list[presence.Seen] | None:
+        """The valid roster of all relays that answer, of these keys or of all; None where none answers."""
+        return await self.attendance.roster(keys)
 
     async def target(self, to: str, session: str | None, in_reply_to: str | None) -> presence.Target:
         """Where a message goes (B4). UsageError or SetupError: nothing is sent then."""
         petname, key = presence.whose(to, self.peers.current(), self.identity.public)
         sticky = await to_thread.run_sync(self._sticky, key)
         replying = await to_thread.run_sync(self._replying, key, in_reply_to) if in_reply_to else None
-        roster = await self.roster()
+        roster = await self.roster({key})
         return presence.choose(petname, key, session or None, roster, sticky, self.id, replying, self.settings)
 
     def _sticky(self, key: str) -> list[str]:
         """Sessions of this key that wrote to us, latest first."""
-        records = [r for r in self.mailbox.history(key) if isinstance(r, Record)]
+        # Progress of no task is a session's goodbye: nobody answers that.
+        records = [
+            r
+            for r in self.mailbox.history(key)
+            if isinstance(r, Record) and not (r.is_update and r.message.task_id is None)
+        ]
         found = [_session_of(r, key) for r in sorted(records, key=lambda r: -r.seq)]
         own = self.id if key == self.identity.public else None
         return list(dict.fromkeys(s for s in found if s and s != own))
@@ -347,7 +341,7 @@ class Session:
             in_reply_to=in_reply_to,
         )
         await self.outbox.put(out)
-        self._meet(out.route, out.to)
+        self.attendance.meet(out.route, out.to)
         self._mark_task(tasks.sent, task_id, status)
         state = await self.outbox.settled(out, SEND_WAIT_S)
         log.event("sent", msg_id=out.msg_id, peer=out.to[:8], state=state)
@@ -363,16 +357,7 @@ class Session:
 
 
 def _session_of(record: Record, key: str) -> str | None:
-    return _session_in(record.message.reply_to or "", key)
-
-
-def _session_in(route: str, key: str) -> str | None:
-    """The session in a route of this key; None for any other text (`reply_to` is unsigned)."""
-    try:
-        owner, session = wire.split_route(route)
-    except WireError:
-        return None
-    return session if owner == key and session else None
+    return session_in(record.message.reply_to or "", key)
 
 
 def open_session(config: Config, session_id: str, settings: Settings, make_adapter: AdapterFactory) -> Session:

@@ -4,20 +4,26 @@ import msgspec
 from anyio import to_thread
 
 from interlink import log
-from interlink.errors import UsageError
+from interlink.errors import SetupError, UsageError
 from interlink.hosts.codex import Codex, check_thread
 from interlink.hosts.failed import FailedStore, Failure
 from interlink.session.runtime import Runtime
 from interlink.session.session import Session, now_ms
+from interlink.text import clean_line, defang
 from interlink.tools import arguments as args
+from interlink.tools.render import cut_utf8
 from interlink.tools.surface import Answer, Call
 
+ROOM = 4096  # bytes of an answer kept free for what stands around a body
+REASON_CHARS = 400
 BOUND = Answer("{}")  # a hook's answer is parsed as hook output: anything else lands in the model's context
 
 
 def bind_codex_session(runtime: Runtime, a: args.BindCodex, call: Call) -> Answer:
     """Bind this server to the thread of the hook that calls."""
-    if runtime.config is None or runtime.config.host != "codex":
+    if runtime.config is None:
+        raise SetupError(runtime.fault)
+    if runtime.config.host != "codex":
         raise UsageError("this server is not in Codex mode (--host codex): there is nothing to bind")
     if "callId" in call.meta:
         raise UsageError("only a trusted local hook may bind the session, not the model")
@@ -41,7 +47,12 @@ async def failed_deliveries(session: Session, a: args.FailedDeliveries) -> Answe
         raise UsageError(f"action={a.action} needs the id of a failed delivery: see action=list")
     entry = await to_thread.run_sync(store.find, a.id, now)
     if a.action == "read":
-        return Answer(f"Failed delivery {entry.id} ({entry.reason}):\n{entry.text}")
+        # A legacy entry is a whole message: it may forge nothing, and be longer than an answer.
+        data = defang(entry.text).encode("utf-8", "replace")
+        start, end = cut_utf8(data, 0, session.settings.answer_max_bytes - ROOM)
+        cut = f"\n[bytes {start} to {end} of {len(data)}; the rest is in {store.path}]" if end < len(data) else ""
+        reason = clean_line(entry.reason, REASON_CHARS)
+        return Answer(f"Failed delivery {entry.id} ({reason}):\n{data[:end].decode('utf-8')}{cut}")
     if a.action == "discard":
         await to_thread.run_sync(store.discard, a.id, now)
         return Answer(f"Failed delivery {entry.id} is discarded. No message was consumed by that.")

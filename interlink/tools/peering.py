@@ -9,7 +9,7 @@ from interlink.tools.surface import Answer
 
 async def list_peers(session: Session, _a: args.Nothing) -> Answer:
     peers = session.peers.current()
-    roster = await session.roster()
+    roster = await session.roster({*peers.by_key, session.identity.public})
     rows = []
     lines = []
     for petname, key in sorted(peers.by_name.items()):

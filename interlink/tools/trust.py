@@ -14,6 +14,10 @@ from interlink.trust.peers import check_petname
 ASK_TIMEOUT_S = 600.0
 
 
+class CannotAsk(UsageError):
+    """The host cannot ask its person; the text holds the command that they run instead."""
+
+
 def tools_may_change_trust() -> bool:
     """INTERLINK_TRUST=tools: the person lets agents change who is trusted."""
     return os.environ.get("INTERLINK_TRUST", "") == "tools"
@@ -36,18 +40,21 @@ async def confirmed(connection: Connection, question: str, command: str) -> None
         if answer is not None and answer.get("confirm") is True:
             return
         raise UsageError("your user did not agree: nothing was changed")
-    raise UsageError(
+    raise CannotAsk(
         f"who is trusted is for your user to decide, and this host cannot ask them. Tell them to run: {command}\n"
         "Nothing was changed."
     )
 
 
+def person_command(session: Session, *words: str) -> str:
+    """The command line that a person runs instead, with the files of this server."""
+    files = ["--peers", session.config.peers_path, "--key", session.config.key_path]
+    return shlex.join(["interlink", *words, *files])
+
+
 def peers_command(session: Session, *words: str) -> str:
-    """The command line that a person runs instead."""
-    parts = ["interlink", "peers", *words]
-    if session.config.peers_path:
-        parts += ["--peers", session.config.peers_path]
-    return shlex.join(parts)
+    """The `interlink peers` command line that a person runs instead."""
+    return person_command(session, "peers", *words)
 
 
 async def add_peer(session: Session, a: args.AddPeer, connection: Connection) -> Answer:

@@ -15,18 +15,21 @@ from typing import Final, TypeVar
 import msgspec
 
 from interlink.errors import CorruptFile, UsageError, WireError
+from interlink.settings import Settings
 from interlink.state import files
 from interlink.state.locks import Lock
 from interlink.state.paths import Layout
-from interlink.text import clean_line
+from interlink.text import clean_line, fingerprint
 from interlink.trust import wire
 from interlink.trust.identity import match_keys
+from interlink.trust.peers import check_petname
 
 T = TypeVar("T")
 
 MAX_REQUESTS: Final = 64
 MAX_QUEUED: Final = 128
 MAX_HANDLED: Final = 256
+MAX_UNTOLD: Final = 64
 NAME_CHARS: Final = 64
 
 
@@ -52,12 +55,16 @@ class Queued(msgspec.Struct, kw_only=True):
 
 
 class State(msgspec.Struct, kw_only=True):
-    """The whole file. `handled` = control messages that were dealt with: a copy of one is ignored."""
+    """The whole file.
+
+    `handled`: knocks that were dealt with, a copy of one is ignored. `untold`: notices that no host has yet (T3).
+    """
 
     inbound: list[Request] = []
     outbound: list[Request] = []
     queued: list[Queued] = []
     handled: list[str] = []
+    untold: list[str] = []
 
 
 _decoder = msgspec.json.Decoder(State)
@@ -73,6 +80,15 @@ def inbound_request(msg: wire.Message, now_ms: int) -> Request | None:
         return None
     name = clean_line(msg.text, NAME_CHARS)
     return Request(key=msg.sender, name=name, request_id=msg.msg_id, reply_to=msg.reply_to or "", at_ms=now_ms)
+
+
+def proposed_petname(claimed: str, key: str, settings: Settings) -> str:
+    """The petname where the person chose none: the claimed name where it can be one, else the fingerprint."""
+    name = clean_line(clean_line(claimed, settings.name_max_chars).replace("#", ""), settings.name_max_chars)
+    try:
+        return check_petname(name, settings)
+    except UsageError:
+        return fingerprint(key)
 
 
 def find(requests: list[Request], text: str) -> Request | None:
@@ -145,8 +161,12 @@ def ask(state: State, request: Request, message: Callable[[Request], wire.Messag
 
 
 def enqueue(state: State, route: str, msg: wire.Message) -> None:
-    """Queue a control message; one that is queued already under its id is replaced. UsageError when full."""
-    state.queued = [q for q in state.queued if q.msg.msg_id != msg.msg_id]
+    """Queue a control message in place of a like one for the same route. UsageError when the queue is full."""
+    state.queued = [
+        q
+        for q in state.queued
+        if q.msg.msg_id != msg.msg_id and not (q.route == route and q.msg.kind == msg.kind == "pair_accept")
+    ]
     if len(state.queued) >= MAX_QUEUED:
         raise UsageError(f"{MAX_QUEUED} pairing messages wait for a relay already: see `interlink doctor`")
     state.queued.append(Queued(route=route, msg=msg))
@@ -159,6 +179,12 @@ def remember(state: State, msg_id: str) -> bool:
     state.handled.append(msg_id)
     del state.handled[: max(0, len(state.handled) - MAX_HANDLED)]
     return True
+
+
+def tell(state: State, text: str) -> None:
+    """Keep a notice until a host has it; the oldest gives way."""
+    state.untold.append(text)
+    del state.untold[: max(0, len(state.untold) - MAX_UNTOLD)]
 
 
 def granted(state: State, msg: wire.Message) -> Request | None:
