@@ -36,7 +36,7 @@ def test_a_message_wakes_the_listener_and_is_fetched_and_acknowledged(world: Wor
             assert "receiver_acknowledged" in await b.text("message_status", msg_id=msg_id)
             assert "bus_accepted" in await a.text("message_status", msg_id=msg_id)  # nobody tells the sender
             assert "No unread messages" in await b.text("receive_messages")
-        assert world.queued() == 0
+            assert world.queued() == 0
 
     anyio.run(main)
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 
@@ -133,6 +134,21 @@ class Host:
             stderr=subprocess.PIPE,
         )
 
+    def listens_on(self, session: str | None = None) -> str:
+        """The route of a session of this host, in a relay."""
+        return f"{self.key}#{session or 's-' + self.name}"
+
+    def trusted(self) -> dict[str, str]:
+        """Petname to key, as the peers file says."""
+        if not self.peers_file.exists():
+            return {}
+        return {name: entry["key"] for name, entry in json.loads(self.peers_file.read_bytes()).items()}
+
+    def knock(self, to: "Host", name: str = "", session: str | None = None, **fields: object) -> dict[str, object]:
+        """A signed knock of this host at another, as it goes over the wire."""
+        fields = {"kind": "pair_request", "reply_to": self.listens_on(session), **fields}
+        return self.signer.message(to.key, name or self.name, **fields)
+
     def mailbox_path(self, session: str | None = None) -> Path:
         return self.root / "mailbox" / self.key / f"{session or 's-' + self.name}.json"
 
@@ -140,6 +156,10 @@ class Host:
         """The records of the mailbox file; it parses at every moment."""
         path = self.mailbox_path(session)
         return list(json.loads(path.read_bytes())["records"]) if path.exists() else []
+
+    def pairing_notices(self, session: str | None = None) -> list[str]:
+        """The texts of the pairing notices in the inbox file."""
+        return [n["content"] for n in self.notices(session) if n["kind"] == "pairing"]
 
     def notices(self, session: str | None = None) -> list[dict[str, Any]]:
         """The records of the inbox file."""
@@ -192,6 +212,20 @@ class World:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def roster(self) -> list[dict[str, Any]]:
+        """The relay's roster."""
+        return list(json.loads(self.http("GET", "/roster")[1])["roster"])
+
+    def announced(self, session: str) -> bool:
+        """Whether a session is on the roster."""
+        return any(entry["session"]["session_id"] == session for entry in self.roster())
+
+    def waiting_for(self, host: Host, session: str | None = None) -> int:
+        """Messages that wait in the relay for a session; none is consumed. At most 256."""
+        route = quote(host.listens_on(session), safe="")
+        answer = json.loads(self.http("GET", f"/recv?me={route}&timeout_ms=0&max=256")[1])
+        return len(answer.get("messages", ()))
 
     def queued(self) -> int:
         """Messages that wait in the relay, by its metrics."""
