@@ -9,6 +9,7 @@ from interlink.doctor.survey import Seen, survey
 from interlink.errors import SetupError
 from interlink.relay import light
 from interlink.relay.each import ask_each
+from interlink.session.config import read_token
 from interlink.settings import Settings
 from interlink.state.paths import Layout
 from interlink.text import fingerprint
@@ -33,7 +34,11 @@ def command(as_json: bool, **paths: str | None) -> None:
         petnames, trouble = peers.current().by_key, ""
     except SetupError as exc:
         petnames, trouble = None, str(exc)
-    relays = ask_each(where.urls, lambda url: light.healthz(url, settings.probe_timeout_s))
+    try:
+        token = read_token(where.token_file)
+    except SetupError:
+        token = None  # the relay's refusal, or `doctor`, says the rest
+    relays = ask_each(where.urls, lambda url: _ask(url, token, settings.probe_timeout_s))
     now = options.now_ms()
     seen = survey(Layout(where.root), petnames, settings, now)
     relay_rows = [_relay(url, answer) for url, answer in relays.items()]
@@ -57,6 +62,14 @@ def command(as_json: bool, **paths: str | None) -> None:
     if not relay_rows:
         shown.say("relay      none: set INTERLINK_URL")
     _sessions(seen, now, settings)
+
+
+def _ask(url: str, token: str | None, timeout_s: float) -> light.Healthz:
+    """Its health, and whether it lets us in. RelayError where it does not."""
+    health = light.healthz(url, timeout_s)
+    if health.ok:
+        light.roster(url, token, timeout_s)
+    return health
 
 
 def _relay(url: str, answer: Any) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Runtime:
                     open_session, config, session_id, self.settings, make_adapter
                 )
                 self.fault = ""
+                if self._desk is not None:  # what was set while the thread was unbound
+                    self.session.here.summary = self._desk.here.summary
             except InterlinkError as exc:
                 self.fault = str(exc)
         self._try_now = anyio.Event()

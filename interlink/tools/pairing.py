@@ -68,7 +68,8 @@ def _session_line(session: Session, seen: presence.Seen) -> str:
 async def set_summary(session: Session, a: args.SetSummary) -> Answer:
     summary = clean_line(a.summary, SUMMARY_CHARS)
     session.set_summary(summary)
-    return Answer(f'Announced: "{summary}".' if summary else "The summary is cleared.")
+    when = "Announced" if session.opened else "Will be announced once this session is bound"
+    return Answer(f'{when}: "{summary}".' if summary else "The summary is cleared.")
 
 
 async def request_pair(session: Session, a: args.RequestPair, connection: Connection) -> Answer:
