@@ -1,15 +1,14 @@
 """The tools about discovery and pairing: claims are shown cleaned, with the fingerprint they claim to be of."""
 
-import shlex
-
 from interlink.errors import UsageError
 from interlink.session import presence
 from interlink.session.session import Session
 from interlink.text import clean_line, fingerprint, shown_name
 from interlink.tools import arguments as args
 from interlink.tools.surface import Answer, Connection
-from interlink.tools.trust import confirmed, peers_command
-from interlink.trust.pairing import Request, find
+from interlink.tools.trust import CannotAsk, confirmed, peers_command, person_command
+from interlink.trust.pairing import Request, find, proposed_petname
+from interlink.trust.peers import check_petname
 
 SUMMARY_CHARS = 200
 SHOWN = 50
@@ -56,12 +55,12 @@ def _claimed(session: Session, seen: presence.Seen) -> str:
 
 def _session_line(session: Session, seen: presence.Seen) -> str:
     s = seen.session
-    where = clean_line(s.git_root or s.cwd, 64)
-    summary = clean_line(s.summary, SUMMARY_CHARS)
+    where = shown_name(s.git_root or s.cwd, 64)
+    summary = shown_name(s.summary, SUMMARY_CHARS)
     return (
         f"    session {s.session_id}: {seen.word(session.settings)}, {seen.age_ms // 1000} s ago"
-        + (f", in {where}" if where else "")
-        + (f', says "{summary}"'.replace('""', '"') if summary else "")
+        + (f", in {where}" if where != '""' else "")
+        + (f", says {summary}" if summary != '""' else "")
     )
 
 
@@ -69,7 +68,7 @@ async def set_summary(session: Session, a: args.SetSummary) -> Answer:
     summary = clean_line(a.summary, SUMMARY_CHARS)
     session.set_summary(summary)
     when = "Announced" if session.opened else "Will be announced once this session is bound"
-    return Answer(f'{when}: "{summary}".' if summary else "The summary is cleared.")
+    return Answer(f"{when}: {shown_name(summary, SUMMARY_CHARS)}." if summary else "The summary is cleared.")
 
 
 async def request_pair(session: Session, a: args.RequestPair, connection: Connection) -> Answer:
@@ -86,7 +85,7 @@ async def request_pair(session: Session, a: args.RequestPair, connection: Connec
             f"{shown_name(petname)} when it accepts?",
             peers_command(session, "add", petname, seen.key),
         )
-    except UsageError:
+    except CannotAsk:
         consent = False  # a knock changes no trust: it is sent, their acceptance then waits for the person
     asked = await session.pairing.request(seen, petname, consent=consent)
     then = (
@@ -128,12 +127,21 @@ def _row(request: Request, limit: int) -> dict[str, object]:
 
 async def accept_pair(session: Session, a: args.AnswerPair, connection: Connection) -> Answer:
     request = await _request(session, a.fingerprint)
-    petname = a.petname or clean_line(request.name, session.settings.name_max_chars)
+    petname = a.petname or proposed_petname(request.name, request.key, session.settings)
+    check_petname(petname, session.settings)
     await confirmed(
         connection,
         f"Trust the key {request.key} (fingerprint {fingerprint(request.key)}) as {shown_name(petname)}? Compare "
         "the fingerprint with the other operator first. Its messages will reach this agent.",
-        shlex.join(["interlink", "pair", "accept", fingerprint(request.key), "--session", session.id]),
+        person_command(
+            session,
+            "pair",
+            "accept",
+            request.key,
+            "--session",
+            session.id,
+            *(("--as", petname) if a.petname else ()),
+        ),
     )
     await session.pairing.accept(request, petname)
     session.nudge()
