@@ -48,7 +48,7 @@ def test_a_full_mailbox_keeps_the_rest_on_the_relay_and_drains_by_itself(world: 
         async with bob.server(INTERLINK_MAILBOX_MAX_RECORDS="3", **PATIENT) as b:
             for number in range(5):
                 world.post(bob, alice.signer.message(bob.key, f"m{number}"))
-            await until(lambda: len(bob.records()) == 3, "three messages")
+            await until(lambda: bob.events("mailbox_full"), "the mailbox to be full")
             text = await b.text("receive_messages")
             assert "mailbox is full" in text and len(receipts(text)) == 3
             assert world.queued() == 2
