@@ -1,6 +1,7 @@
 """Nothing is lost: relays down, disks and files broken, mailboxes full, senders killed."""
 
 import json
+from pathlib import Path
 
 import anyio
 import pytest
@@ -61,6 +62,13 @@ def test_a_full_mailbox_keeps_the_rest_on_the_relay_and_drains_by_itself(world: 
     anyio.run(main)
 
 
+def _put(path: Path, data: bytes) -> None:
+    """Replace a file whole: a server that looks at it meanwhile must not see an empty one."""
+    temp = path.with_suffix(".put")
+    temp.write_bytes(data)
+    temp.replace(path)
+
+
 @pytest.mark.req("M17")
 @pytest.mark.parametrize("damage", ["cut", "newer", "directory"])
 def test_a_mailbox_that_cannot_be_used_stays_as_it_is_and_mail_waits(world: World, damage: str) -> None:
@@ -77,7 +85,7 @@ def test_a_mailbox_that_cannot_be_used_stays_as_it_is_and_mail_waits(world: Worl
                 path.rename(path.with_suffix(".aside"))
                 path.mkdir()
             else:
-                path.write_bytes(bad)
+                _put(path, bad)
             world.post(bob, alice.signer.message(bob.key, "second"))
             with pytest.raises(ToolFailed, match=r"parse|version|regular file"):
                 await b.text("receive_messages")
@@ -88,7 +96,7 @@ def test_a_mailbox_that_cannot_be_used_stays_as_it_is_and_mail_waits(world: Worl
             assert [c.read_bytes() for c in copies] == ([bad] if damage == "cut" else [])
             if damage == "directory":
                 path.rmdir()
-            path.write_bytes(good)
+            _put(path, good)
             await until(lambda: world.queued() == 0, "the second message")
             assert len(receipts(await b.text("receive_messages"))) == 2
 
