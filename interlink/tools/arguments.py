@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from interlink.errors import UsageError
-from interlink.text import has_surrogate
+from interlink.text import clean_line, has_surrogate
 
 T = TypeVar("T", bound=msgspec.Struct)
+EXPLAINED_CHARS = 300
 
 Text = Annotated[str, Meta(description="The message itself, up to 1 MiB of UTF-8")]
 Petname = Annotated[
@@ -51,9 +52,15 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ReceiptArg(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A receipt, as receive_messages returned it"""
+
     sender: SenderKey
     msg_id: MsgId
     delivery_id: Annotated[str, Meta(description="From the receipt, as it is")] | None = None
+
+
+class LastReceipt(ReceiptArg, forbid_unknown_fields=True, kw_only=True):
+    """Last receipt of the page before, for the next page"""
 
 
 class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -61,9 +68,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         None
     )
     limit: Annotated[int, Meta(description="At most so many messages, 1 to 100; default 20")] | None = None
-    after: Annotated[ReceiptArg, Meta(description="Last receipt of the page before, for the next page")] | None = (
-        None
-    )
+    after: LastReceipt | None = None
 
 
 class ReadMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -159,6 +164,7 @@ def parse(kind: type[T], arguments: dict[str, Any], tool: str) -> T:
 
 
 def _explain(text: str, kind: type[msgspec.Struct]) -> str:
+    text = clean_line(text, EXPLAINED_CHARS)  # it may quote what was given
     if " - at `$" in text:
         what, _, where = text.partition(" - at `$")
         name = where.rstrip("`").lstrip(".")
@@ -187,6 +193,8 @@ def schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     assert isinstance(inlined, dict)
     inlined.pop("title", None)
     inlined.setdefault("properties", {})
+    if not inlined.get("required"):
+        inlined.pop("required", None)  # older validators refuse an empty one
     return inlined
 
 
