@@ -110,7 +110,7 @@ def test_only_the_two_words_switch_it_on_and_never_for_codex() -> None:
     assert not on("1", "codex")
 
 
-@pytest.mark.req("N1")
+@pytest.mark.req("N1", "H16")
 def test_without_the_variable_the_channel_is_not_declared_and_nothing_is_pushed(world: World) -> None:
     alice, bob = world.pair()
 
