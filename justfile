@@ -5,8 +5,8 @@ set shell := ["sh", "-euc"]
 
 bin := justfile_directory() / ".venv/bin"
 python := bin / "python"
-# Two workers at least: much of a test is waiting for processes. Eight at most: they are real ones.
-workers := `n=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ "$n" -ge 2 ] || n=2; [ "$n" -le 8 ] || n=8; echo "$n"`
+# Four workers at least: much of a test is waiting for processes and intervals. Eight at most: they are real ones.
+workers := `n=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ "$n" -ge 4 ] || n=4; [ "$n" -le 8 ] || n=8; echo "$n"`
 
 # See a message wake an idle host, be fetched and acknowledged
 [no-exit-message]

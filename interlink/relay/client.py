@@ -137,14 +137,14 @@ class Relays:
             for relay in self._relays:
                 group.start_soon(one, relay)
 
-    async def roster(self) -> list[dict[str, Any]]:
+    async def roster(self, *, fresh: bool = False) -> list[dict[str, Any]]:
         """The entries of all rosters, one after the other, unjudged: signatures and ages are the caller's.
 
         Relays that do not answer within `roster_grace_s` of the first, or `call_timeout_s`, are left out;
-        with none answering it is empty. The same for `roster_cache_s`.
+        with none answering it is empty. The same for `roster_cache_s`, unless it has to be `fresh`.
         """
         async with self._roster_lock:
-            if time.monotonic() < self._roster_until:
+            if not fresh and time.monotonic() < self._roster_until:
                 return list(self._roster)
             optional: set[asyncio.Task[list[dict[str, Any]]]] = set()
             for relay in self._relays:

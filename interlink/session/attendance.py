@@ -81,9 +81,14 @@ class Attendance:
             group.start_soon(self._relays.unregister, wire.announcement_dict(self._announcement()))
             group.start_soon(self._say_goodbye)
 
-    async def roster(self, keys: Container[str] | None = None) -> list[presence.Seen] | None:
-        """The valid roster of all relays that answer, of these keys or of all; None where none answers."""
-        entries = await self._relays.roster()
+    async def roster(
+        self, keys: Container[str] | None = None, *, fresh: bool = False
+    ) -> list[presence.Seen] | None:
+        """The valid roster of all relays that answer, of these keys or of all; None where none answers.
+
+        `fresh`: asked for now, not as it was up to `roster_cache_s` ago.
+        """
+        entries = await self._relays.roster(fresh=fresh)
         if not entries and not any(s.up for s in self._relays.status()):
             return None
         # In a thread: the signatures of a full roster take the better part of a second.

@@ -293,8 +293,15 @@ class Session:
         petname, key = presence.whose(to, self.peers.current(), self.identity.public)
         sticky = await to_thread.run_sync(self._sticky, key)
         replying = await to_thread.run_sync(self._replying, key, in_reply_to) if in_reply_to else None
-        roster = await self.roster({key})
-        return presence.choose(petname, key, session or None, roster, sticky, self.id, replying, self.settings)
+
+        async def chosen(fresh: bool) -> presence.Target:
+            roster = await self.attendance.roster({key}, fresh=fresh)
+            return presence.choose(petname, key, session or None, roster, sticky, self.id, replying, self.settings)
+
+        try:
+            return await chosen(fresh=False)
+        except UsageError:  # a session may have been announced since the roster was asked for
+            return await chosen(fresh=True)
 
     def _sticky(self, key: str) -> list[str]:
         """Sessions of this key that wrote to us, latest first."""
