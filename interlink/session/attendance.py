@@ -113,7 +113,7 @@ class Attendance:
         keys = {key for key in met.values() if key in by_key}
         if not keys:
             return
-        seen = await self.roster(keys) or ()
+        seen = await self.roster(keys, fresh=True) or ()
         live = {wire.make_route(s.key, s.session.session_id) for s in seen if s.live(self._settings)}
         for route in [r for r in met if r in live][-GOODBYES:]:
             msg = wire.Message(
