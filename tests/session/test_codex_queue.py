@@ -162,9 +162,9 @@ def test_cancelled_or_closed_it_leaves_no_program(state_root: str, stub: CodexSt
             group.start_soon(rig.adapter.queue, "text")
             await until(lambda: stub.calls, "the program to run")
             group.cancel_scope.cancel()
+        await anyio.to_thread.run_sync(wait_gone, stub.calls[0].pid, stub.calls[0].child)
 
     anyio.run(main)
-    wait_gone(stub.calls[0].pid, stub.calls[0].child)
 
 
 def test_a_child_that_keeps_standard_error_open_delays_no_success(state_root: str, stub: CodexStub) -> None:

@@ -135,7 +135,7 @@ def test_without_a_persons_word_an_acceptance_adds_nobody_and_the_commands_compl
 @pytest.mark.req("T3", "B6")
 def test_restarts_and_a_dead_relay_between_the_steps_lose_nothing(world: World) -> None:
     alice, bob = world.host("alice"), world.host("bob")
-    env = {**TOOLS, **PATIENT}
+    env = {**TOOLS, **PATIENT, "INTERLINK_HEARTBEAT_S": "600"}  # a relay that comes back is told at once
 
     async def main() -> None:
         async with alice.server(**env) as a:
@@ -329,7 +329,7 @@ def test_a_knock_stays_on_the_relay_until_its_notice_is_on_disk_and_blocks_nothi
 
 @pytest.mark.req("B6", "G8")
 def test_a_petname_that_is_taken_meanwhile_is_told_and_nothing_is_overwritten(world: World) -> None:
-    alice, bob, carol = world.host("alice"), world.host("bob"), world.host("carol")
+    alice, bob, carol, eve = (world.host(name) for name in ("alice", "bob", "carol", "eve"))
 
     async def main() -> None:
         async with alice.server(person=agrees, **PATIENT) as a:
@@ -337,7 +337,11 @@ def test_a_petname_that_is_taken_meanwhile_is_told_and_nothing_is_overwritten(wo
                 await a.text("request_pair", target="bob")
                 await until(lambda: state(bob)["inbound"], "the knock")
                 asked = state(alice)["outbound"][0]["request_id"]
-            alice.peers_file.write_text(json.dumps({"bob": {"key": carol.key}}), "utf-8")
+            async with eve.server(**PATIENT):
+                await a.text("request_pair", target="eve")
+                await until(lambda: state(eve)["inbound"], "the knock")
+            table = {"bob": {"key": carol.key}, "eve": {"key": world.host("dave").key}}
+            alice.peers_file.write_text(json.dumps(table), "utf-8")
             before = alice.peers_file.read_bytes()
             accept = bob.signer.message(alice.key, "bob", kind="pair_accept", in_reply_to=asked)
             other = bob.signer.message(alice.key, "bob", kind="pair_accept", in_reply_to="other")
@@ -347,14 +351,18 @@ def test_a_petname_that_is_taken_meanwhile_is_told_and_nothing_is_overwritten(wo
             assert "could not be added" in notice and carol.key[:8] in notice and bob.key[:8] in notice
             await until(lambda: len(_refused(alice, "accept_without_request")) == 2, "copy and stranger's answer")
             assert alice.peers_file.read_bytes() == before and len(alice.pairing_notices()) == 1
-            # it knocks in its turn: the petname is still another's, and it gets no acceptance
+            # the other one knocks in its turn: its petname is another's too, and it gets no acceptance
+            world.post(alice, eve.knock(alice))
+            await until(lambda: len(alice.pairing_notices()) == 2, "the other conflict")
+            assert eve.key[:8] in alice.pairing_notices()[1] and world.waiting_for(eve) == 0
             world.post(alice, bob.knock(alice))
             await until(lambda: state(alice)["inbound"], "its knock")
+            assert state(alice)["queued"] == []
             with pytest.raises(ToolFailed, match="petname of another key"):
                 await a.text("accept_pair", fingerprint=bob.key, petname="bob")
             assert alice.peers_file.read_bytes() == before and state(alice)["queued"] == []
             await a.text("accept_pair", fingerprint=bob.key, petname="robert")
-            assert alice.trusted() == {"bob": carol.key, "robert": bob.key}
+            assert alice.trusted() == {"bob": carol.key, "eve": world.host("dave").key, "robert": bob.key}
             await until(lambda: world.waiting_for(bob) == 1, "the acceptance in the relay")
 
     anyio.run(main)
