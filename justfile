@@ -16,7 +16,7 @@ demo *args:
 # Run the tests (arguments go to pytest)
 [no-exit-message]
 test *args:
-    @"{{ python }}" -m pytest -n {{ workers }} "$@"
+    @"{{ python }}" -m pytest -n {{ workers }} --dist worksteal "$@"
 
 # Run the tests with containers and the real hosts (INTERLINK_REQUIRE_HOSTS=1: nothing may be missing)
 [no-exit-message]
