@@ -5,6 +5,8 @@ its own few lines instead (`listener/lock.py`), since importing filelock costs 9
 """
 
 import os
+import threading
+import time
 
 from interlink.errors import LockBusy, StateError
 from interlink.state.files import FILE_MODE, explain, make_dirs
@@ -13,6 +15,7 @@ from interlink.state.files import FILE_MODE, explain, make_dirs
 class Lock:
     """One exclusive lock. `with Lock(path):` waits; `try_acquire()` does not.
 
+    It keeps out the other threads of this process too, which filelock alone lets in; it is not re-entrant.
     Raises StateError where the lock file cannot be used (permissions, a directory in its place, a file
     system without locks): a lock fault is an error, never an empty result.
     """
@@ -23,6 +26,7 @@ class Lock:
         self.path = path
         self._timeout_s = timeout_s
         self._lock = FileLock(path, mode=FILE_MODE, fallback_to_soft=False, thread_local=False)
+        self._guard = threading.Lock()
 
     @property
     def held(self) -> bool:
@@ -30,12 +34,22 @@ class Lock:
 
     def acquire(self, timeout_s: float | None = None) -> None:
         """Wait up to `timeout_s` seconds; LockBusy after that."""
+        wait = self._timeout_s if timeout_s is None else timeout_s
+        end = time.monotonic() + wait
+        if not (self._guard.acquire(timeout=wait) if wait > 0 else self._guard.acquire(blocking=False)):
+            raise LockBusy(f"{self.path} is held by this process (waited {wait:g} s)")
+        try:
+            self._acquire(max(0.0, end - time.monotonic()), wait)
+        except BaseException:
+            self._guard.release()
+            raise
+
+    def _acquire(self, left_s: float, wait: float) -> None:
         from filelock import Timeout
 
-        wait = self._timeout_s if timeout_s is None else timeout_s
         try:
             make_dirs(os.path.dirname(self.path) or os.curdir)  # filelock would make them for all to read (M29)
-            self._lock.acquire(timeout=wait, poll_interval=0.005)
+            self._lock.acquire(timeout=left_s, poll_interval=0.005)
         except Timeout as exc:
             raise LockBusy(f"{self.path} is held by another process (waited {wait:g} s)") from exc
         except (OSError, NotImplementedError) as exc:
@@ -50,7 +64,10 @@ class Lock:
         return True
 
     def release(self) -> None:
-        self._lock.release()
+        """Let go of it; nothing where it is not held."""
+        if self._lock.is_locked:
+            self._lock.release()
+            self._guard.release()
 
     def __enter__(self) -> "Lock":
         self.acquire()

@@ -4,6 +4,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from interlink.state.locks import Lock, holder_pids
 
 HOLD = """
 import sys
+import threading
+import time
 from interlink.state.locks import Lock
 lock = Lock(sys.argv[1])
 lock.acquire()
@@ -112,3 +116,29 @@ def test_waiting_ends_when_the_holder_lets_go(tmp_path: Path) -> None:
 
 def test_a_probe_of_nothing(tmp_path: Path) -> None:
     assert holder_pids(str(tmp_path / "none.lock")) == []
+
+
+def test_one_lock_object_keeps_out_the_other_threads_of_its_process(tmp_path: Path) -> None:
+    lock = Lock(str(tmp_path / "lock"))
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        for _ in range(20):
+            with lock:
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 80
+    assert lock.try_acquire() and not lock.try_acquire()
+    lock.release()
+    lock.release()
+    assert lock.try_acquire()
+    lock.release()
