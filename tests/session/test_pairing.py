@@ -335,11 +335,11 @@ def test_a_petname_that_is_taken_meanwhile_is_told_and_nothing_is_overwritten(wo
         async with alice.server(person=agrees, **PATIENT) as a:
             async with bob.server(**PATIENT):
                 await a.text("request_pair", target="bob")
-                await until(lambda: state(bob)["inbound"], "the knock")
+                await until(lambda: state(bob)["inbound"] and world.queued() == 0, "the knock")
                 asked = state(alice)["outbound"][0]["request_id"]
             async with eve.server(**PATIENT):
                 await a.text("request_pair", target="eve")
-                await until(lambda: state(eve)["inbound"], "the knock")
+                await until(lambda: state(eve)["inbound"] and world.queued() == 0, "the knock")
             table = {"bob": {"key": carol.key}, "eve": {"key": world.host("dave").key}}
             alice.peers_file.write_text(json.dumps(table), "utf-8")
             before = alice.peers_file.read_bytes()

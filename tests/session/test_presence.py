@@ -151,6 +151,7 @@ def test_an_end_unregisters_and_says_goodbye_to_live_sessions_that_were_met(worl
             assert "session s-bob has ended" in text
             await until(lambda: _away(a, "s-carol"), "carol to be away")  # killed: nobody said so for her
             assert len(alice.notices()) == notices  # quiet
+            await until(lambda: world.queued() == 0, "the relay to hear of the goodbye")
             os.kill(a.process.pid, signal.SIGTERM)
             await a.process.wait()
         assert not world.announced("s-alice") and world.announced("s-carol")

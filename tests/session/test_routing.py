@@ -173,6 +173,7 @@ def test_messages_find_their_session_and_errors_queue_nothing(world: World) -> N
             assert "session bob-one" in answer
             await until(lambda: len(texts("bob-one")) == 2 and len(texts("bob-two")) == 2, "answers")
             assert (texts("bob-one")[1], texts("bob-two")[1]) == ("answer", "sticks")
+            await until(lambda: world.queued() == 0, "the relay to hear so")
             await a.text("acknowledge_messages", messages=receipts(await a.text("receive_messages")))
 
             async with alice.server("alice-2") as other:
