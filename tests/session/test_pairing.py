@@ -290,6 +290,31 @@ def _refused(host: Host, reason: str) -> list[dict[str, str]]:
     return [e for e in host.events("refused") if e["reason"] == reason]
 
 
+@pytest.mark.req("G4", "M18", "T3")
+def test_of_two_servers_of_one_session_one_tells_and_the_other_takes_over(world: World) -> None:
+    bob, mallory, eve = world.host("bob"), world.host("mallory"), world.host("eve")
+    env = {**PATIENT, "INTERLINK_KNOCK_INTERVAL_S": "0"}
+
+    async def main() -> None:
+        async with bob.server(**env) as one:
+            await until(lambda: bob.events("notifier"), "the first to hold the lock")
+            async with bob.server(**env) as two:
+                for number, stranger in enumerate((mallory, eve)):
+                    for msg in (stranger.knock(bob), stranger.knock(bob)):
+                        world.post(bob, msg)
+                    await until(lambda: len(bob.pairing_notices()) > number, "a notice")  # noqa: B023
+                    await until(lambda: world.queued() == 0, "the knocks to be taken")
+                    await anyio.sleep(0.5)  # both servers have had the time to look
+                    assert len(bob.pairing_notices()) == number + 1
+                    assert stranger.key[:8] in bob.pairing_notices()[-1]
+                    if one.process.returncode is None:
+                        kill(one)
+                        await one.process.wait()
+                assert eve.key[:8] in await two.text("list_pair_requests")
+
+    anyio.run(main)
+
+
 @pytest.mark.req("C6", "G6", "G7")
 def test_a_knock_stays_on_the_relay_until_its_notice_is_on_disk_and_blocks_nothing(world: World) -> None:
     alice, bob = world.pair()
