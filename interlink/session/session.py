@@ -284,9 +284,11 @@ class Session:
 
     # -- sending ------------------------------------------------------------------------------------
 
-    async def roster(self, keys: Container[str] | None = None) -> list[presence.Seen] | None:
+    async def roster(
+        self, keys: Container[str] | None = None, *, fresh: bool = False
+    ) -> list[presence.Seen] | None:
         """The valid roster of all relays that answer, of these keys or of all; None where none answers."""
-        return await self.attendance.roster(keys)
+        return await self.attendance.roster(keys, fresh=fresh)
 
     async def target(self, to: str, session: str | None, in_reply_to: str | None) -> presence.Target:
         """Where a message goes (B4). UsageError or SetupError: nothing is sent then."""
