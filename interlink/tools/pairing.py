@@ -16,7 +16,7 @@ SHOWN_SESSIONS = 10
 
 
 async def discover(session: Session, a: args.Discover) -> Answer:
-    roster = await session.roster(fresh=True)
+    roster = await session.roster()
     if roster is None:
         raise UsageError("no relay answers, so nobody can be discovered: see list_pending or `interlink doctor`")
     by_key: dict[str, list[presence.Seen]] = {}
@@ -72,10 +72,13 @@ async def set_summary(session: Session, a: args.SetSummary) -> Answer:
 
 
 async def request_pair(session: Session, a: args.RequestPair, connection: Connection) -> Answer:
-    roster = await session.roster(fresh=True)
+    roster = await session.roster()
     if roster is None:
         raise UsageError("no relay answers, so nobody can be found: see `interlink doctor`")
-    seen = session.pairing.pick(a.target, roster)
+    try:
+        seen = session.pairing.pick(a.target, roster)
+    except UsageError:  # it may have been announced since the roster was asked for
+        seen = session.pairing.pick(a.target, await session.roster(fresh=True) or [])
     petname = session.pairing.petname_for(seen, a.target)
     consent = True
     try:
