@@ -255,18 +255,9 @@ def _list(folder: str) -> list[str]:
 
 
 def _remove_entry(path: str, lock: Flock) -> None:
-    _remove(path)
-    _remove(lock.path)
+    files.remove(path)
+    files.remove(lock.path)
     lock.release()
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise files.explain(exc, f"remove {path}") from exc
 
 
 def _remove_empty(folder: str) -> None:

@@ -134,7 +134,7 @@ def _remove_empty(
         return []
     if not dry_run:
         for name in (layout.counts(place.identity, place.session), path):
-            _unlink(name)
+            files.remove(name)
         try:
             files.sync_dir(os.path.dirname(path))
         except OSError as exc:
@@ -171,7 +171,7 @@ def _temps(layout: Layout, dry_run: bool) -> list[Step]:
         except FileNotFoundError:
             continue
         if not dry_run:
-            _unlink(path)
+            files.remove(path)
         steps.append(
             Step("temporary file", os.path.relpath(path, layout.root), "left by a process that is gone", size)
         )
@@ -202,12 +202,3 @@ def purge_sender(
         count = purge(box)
         box.dirty = count > 0
     return count
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise files.explain(exc, f"remove {path}") from exc

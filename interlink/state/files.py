@@ -161,6 +161,16 @@ def atomic_write(path: str, data: bytes, *, durable: bool = True, mode: int = FI
     return written
 
 
+def remove(path: str) -> None:
+    """Remove a file; one that is gone already is as it should be. StateError where it cannot be removed."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise explain(exc, f"remove {path}") from exc
+
+
 def _remove_quietly(path: str) -> None:
     try:
         os.unlink(path)

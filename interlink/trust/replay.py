@@ -17,7 +17,6 @@ it can. So a crash loses nothing (mailbox first), and nothing that a mailbox hol
 import hashlib
 import os
 import secrets
-import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple
@@ -69,7 +68,6 @@ class ReplayMemory:
         self._path = layout.replay(identity)
         self._pending = layout.replay(identity, "pending")
         self._lock = Lock(layout.replay(identity, "lock"))
-        self._guard = threading.Lock()  # the lock file keeps out processes, this one our own threads
         self._known: dict[str, Entry] = {}
         self._offset = 0
         self._head = b""  # first line: the boot, and a random part that changes whenever the log is written anew
@@ -124,17 +122,12 @@ class ReplayMemory:
 
     def _enter(self, session: str, recover: Recover, now_ms: int) -> None:
         files.ensure_dir(os.path.dirname(self._path), self._layout.root)
-        self._guard.acquire()
+        self._lock.acquire()
         try:
-            self._lock.acquire()
-            try:
-                self._session = session
-                self._catch_up(recover, now_ms)
-            except BaseException:
-                self._lock.release()
-                raise
+            self._session = session
+            self._catch_up(recover, now_ms)
         except BaseException:
-            self._guard.release()
+            self._lock.release()
             raise
 
     def _catch_up(self, recover: Recover, now_ms: int) -> None:
@@ -156,7 +149,6 @@ class ReplayMemory:
                 self._mark(self._behind)
         finally:
             self._lock.release()
-            self._guard.release()
 
     def _all_sessions(self) -> list[str]:
         try:
