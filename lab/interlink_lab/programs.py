@@ -6,9 +6,13 @@ without it the modules of this tree run in this interpreter.
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +25,18 @@ MODULES = {
     "interlinked": "interlink.cli.interlinked",
 }
 END_S = 20.0
+GUARD_S = 60.0  # against hangs, never a measure
+_KEY = re.compile(r"^(?:public key : )?([A-Za-z0-9_-]{43})$", re.MULTILINE)
+
+
+def binaries(folder: str | None = None) -> str | None:
+    """The folder with other binaries: `folder`, else INTERLINK_LAB_BIN; None for this tree."""
+    return folder or os.environ.get("INTERLINK_LAB_BIN") or None
 
 
 def program(name: str, folder: str | None = None) -> list[str]:
     """The argument vector that starts a program: from `folder`, else INTERLINK_LAB_BIN, else this tree."""
-    folder = folder or os.environ.get("INTERLINK_LAB_BIN") or None
+    folder = binaries(folder)
     if folder is not None:
         return [str(Path(folder) / name)]
     return [sys.executable, "-m", MODULES[name]]
@@ -47,12 +58,22 @@ def host_environment(home: Path, url: str, name: str, **more: str) -> dict[str, 
 
 
 def make_identity(home: Path, folder: str | None = None) -> str:
-    """Make the host's key where the product looks for it; returns the public key."""
+    """Make the host's key where the product looks for it; returns the public key.
+
+    The Rust system looks in HOME/.config alone and wants a peers file, so both are there.
+    """
     config = home / "config" / "interlink"
     config.mkdir(parents=True, exist_ok=True)
+    if not (home / ".config").exists():
+        (home / ".config").symlink_to("config")
     argv = [*program("interlink-keygen", folder), "--out", str(config / "id.key")]
     done = subprocess.run(argv, env=host_environment(home, "", ""), capture_output=True, text=True, check=True)
-    return done.stdout.strip().splitlines()[-1]
+    found = _KEY.search(done.stdout)
+    if found is None:
+        raise RuntimeError(f"no public key in what interlink-keygen says: {done.stdout[:200]!r}")
+    if binaries(folder) is not None and not (config / "peers.json").exists():
+        (config / "peers.json").write_text("{}", encoding="utf-8")
+    return found[1]
 
 
 def read_inbox(state: Path, session: str) -> list[dict[str, Any]]:
@@ -64,7 +85,11 @@ def read_inbox(state: Path, session: str) -> list[dict[str, Any]]:
 
 
 class Relay:
-    """One real relay process on a port of its own, which it keeps over restarts."""
+    """One real relay process on a port of its own, which it keeps over restarts.
+
+    Other binaries (`folder`, else INTERLINK_LAB_BIN) may not say where they listen, and may keep nothing over a
+    restart by themselves: they get a free port and a queue file below `home`.
+    """
 
     def __init__(
         self, home: Path, *args: str, folder: str | None = None, env: Mapping[str, str] | None = None
@@ -84,11 +109,28 @@ class Relay:
         """Start it and return once it listens. RuntimeError with its words where it does not."""
         self.home.mkdir(parents=True, exist_ok=True)
         env = host_environment(self.home, "", "", **self._env)
-        argv = [*program("interlink-bus", self._folder), "--addr", self.addr, *self._args]
+        args = self._args
+        other = binaries(self._folder) is not None
+        if other:
+            if self.addr.endswith(":0"):
+                self.addr = f"127.0.0.1:{free_port()}"
+            if not {"--db", "--memory"} & set(args):
+                env.setdefault("INTERLINK_DB", str(self.home / "queue.db"))
+            args = tuple(arg for arg in args if arg != "--memory")
+        argv = [*program("interlink-bus", self._folder), "--addr", self.addr, *args]
         log = (self.home / "relay.log").open("a", encoding="utf-8")
         self.process = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log if other else subprocess.DEVNULL,
+            stderr=log if other else subprocess.PIPE,
+            text=True,
         )
+        if other:
+            log.close()
+            self._await_port()
+            return
         assert self.process.stderr is not None
         said = []
         for line in self.process.stderr:
@@ -100,6 +142,20 @@ class Relay:
         else:
             raise RuntimeError("the relay did not start: " + "".join(said))
         _drain(self.process, log)
+
+    def _await_port(self) -> None:
+        assert self.process is not None
+        host, port = self.addr.split(":")
+        end = time.monotonic() + GUARD_S
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                break
+            with socket.socket() as probe:
+                if probe.connect_ex((host, int(port))) == 0:
+                    return
+            time.sleep(0.01)
+        said = (self.home / "relay.log").read_text("utf-8", "replace")
+        raise RuntimeError(f"the relay does not listen on {self.addr}: {said[-2000:]}")
 
     def kill(self) -> None:
         """SIGKILL, and wait."""
@@ -121,9 +177,15 @@ class Relay:
             process.wait()
 
 
+def free_port() -> int:
+    """A port on 127.0.0.1 that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def _drain(process: "subprocess.Popen[str]", log: Any) -> None:
     """Keep reading what a process says into its log, so that it never blocks."""
-    import threading
 
     def copy() -> None:
         assert process.stderr is not None

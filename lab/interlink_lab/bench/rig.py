@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -80,27 +79,6 @@ def lock_held(path: Path) -> bool:
     return any(f":{inode} " in line for line in table.splitlines())
 
 
-class PeerRelay(Relay):
-    """A relay of other binaries: it says nothing of its address, so it gets a free port."""
-
-    def start(self) -> None:
-        self.home.mkdir(parents=True, exist_ok=True)
-        if self.addr.endswith(":0"):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.addr = f"127.0.0.1:{probe.getsockname()[1]}"
-        argv = [*program("interlink-bus", self._folder), "--addr", self.addr, *self._args]
-        log = (self.home / "relay.log").open("ab")
-        self.process = subprocess.Popen(argv, env=host_environment(self.home, "", ""), stdout=log, stderr=log)  # type: ignore[assignment]
-        host, port = self.addr.split(":")
-
-        def up() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex((host, int(port))) == 0
-
-        wait_for(up, "the relay")
-
-
 class Rig:
     """A relay and two hosts, alice and bob, that trust each other. `folder`: the binaries; None: ours."""
 
@@ -111,7 +89,7 @@ class Rig:
         if folder is None:
             self.relay = Relay(self.home / "relay", "--db", db)
         else:
-            self.relay = PeerRelay(self.home / "relay", "--db", db, "--queue-cap", "100000", folder=folder)
+            self.relay = Relay(self.home / "relay", "--db", db, "--queue-cap", "100000", folder=folder)
         self.relay.start()
         self.keys = {who: make_identity(self.home / who, folder) for who in ("alice", "bob")}
         for who, peer in (("alice", "bob"), ("bob", "alice")):
