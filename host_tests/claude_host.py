@@ -20,6 +20,7 @@ from support.cli import ok
 from support.programs import pythonpath
 from support.setup import install
 
+from host_tests.fake_messages_api import API_KEY
 from host_tests.waiting import until
 
 TOOL = "mcp__plugin_interlink_interlink__"
@@ -39,7 +40,7 @@ def set_up(folder: Path, *options: str) -> dict[str, str]:
         "PYTHONPATH": pythonpath({}),
         "CLAUDE_CONFIG_DIR": str(folder / "config"),
         "XDG_DATA_HOME": str(folder / "data"),
-        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_API_KEY": API_KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",

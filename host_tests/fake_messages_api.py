@@ -13,8 +13,12 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from host_tests.fake_http import FakeServer, Reply, Request, json_reply, stream_reply
+
+API_KEY = "none"  # what the hosts of these tests are given
+_ERROR = {"type": "error", "error": {"type": "invalid_request_error", "message": "scripted"}}
 
 
 class Say(NamedTuple):
@@ -86,106 +90,50 @@ def turn_of(messages: list[dict[str, Any]]) -> Turn:
     return Turn("", results)
 
 
-class FakeMessages:
-    """The server; `requests` are the bodies of the model steps so far."""
+class FakeMessages(FakeServer):
+    """The server; `requests` are the bodies of the model steps so far.
+
+    It expects what a real host sends: a stream, the key of the test's environment, a model, the session's id, and
+    tools, ours among them (an older host) or announced for its search (a newer one).
+    """
 
     def __init__(self, model: Model) -> None:
+        super().__init__()
         self.model = model
         self.requests: list[dict[str, Any]] = []
+        self.sessions: list[str] = []
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.api = self
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> "FakeMessages":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self.origin
 
-    def answer(self, body: dict[str, Any]) -> tuple[str, Answer]:
-        """(id of this step, what the model does now)."""
+    def post(self, request: Request) -> Reply:
+        if request.path == "/v1/messages/count_tokens":
+            return json_reply(200, {"input_tokens": 1})
+        if request.path != "/v1/messages":
+            self.expect(False, f"POST {request.path}")
+            return json_reply(404, _ERROR)
+        body = request.body
+        self.expect(body.get("stream") is True, "a model step without stream")
+        self.expect(request.headers.get("x-api-key") == API_KEY, "a model step with another key")
+        self.expect(bool(body.get("model")), "a model step that names no model")
+        self.expect(bool(body.get("tools")), "a model step without tools")
         with self._lock:
             self.requests.append(body)
+            self.sessions.append(request.headers.get("x-claude-code-session-id", ""))
             number = next(self._numbers)
-        return f"{number:024d}", self.model(turn_of(body.get("messages") or []))
+        self.expect(bool(self.sessions[-1]), "a model step without a session id")
+        answer = self.model(turn_of(body.get("messages") or []))
+        if isinstance(answer, Fail):
+            return json_reply(answer.status, _ERROR)
+        message = _message(f"{number:024d}", body.get("model", "fake"), answer)
+        return stream_reply("".join(_events(message))) if body.get("stream") else json_reply(200, message)
 
     def tool_results(self) -> list[Result]:
         """What the tools gave in the last request's turn."""
         return turn_of(self.requests[-1]["messages"]).results if self.requests else []
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    api: FakeMessages
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # an interrupted turn closes its connection: the host's affair
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._send(200, b"", "text/plain")
-
-    def do_GET(self) -> None:
-        self._error(404)
-
-    def do_POST(self) -> None:
-        body = json.loads(self._body() or b"{}")
-        path = self.path.partition("?")[0]
-        if path == "/v1/messages/count_tokens":
-            self._json(200, {"input_tokens": 1})
-            return
-        if path != "/v1/messages":
-            self._error(404)
-            return
-        assert isinstance(self.server, _Server)
-        ident, answer = self.server.api.answer(body)
-        if isinstance(answer, Fail):
-            self._error(answer.status)
-            return
-        message = _message(ident, body.get("model", "fake"), answer)
-        if body.get("stream"):
-            self._send(200, "".join(_events(message)).encode("utf-8"), "text/event-stream")
-        else:
-            self._json(200, message)
-
-    def _body(self) -> bytes:
-        if self.headers.get("transfer-encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("content-length") or 0))
-        parts = []
-        while size := int(self.rfile.readline().strip() or b"0", 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
-
-    def _json(self, status: int, value: object) -> None:
-        self._send(status, json.dumps(value).encode("utf-8"), "application/json")
-
-    def _error(self, status: int) -> None:
-        self._json(status, {"type": "error", "error": {"type": "invalid_request_error", "message": "scripted"}})
-
-    def _send(self, status: int, data: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(data)))
-        self.send_header("connection", "close")
-        self.end_headers()
-        self.wfile.write(data)
-        self.close_connection = True
 
 
 def _message(ident: str, model: str, answer: Say | Use) -> dict[str, Any]:
