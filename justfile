@@ -21,7 +21,7 @@ test *args:
 # Run the tests with containers and the real hosts (INTERLINK_REQUIRE_HOSTS=1: nothing may be missing)
 [no-exit-message]
 host-test *args:
-    @"{{ python }}" -m pytest host_tests "$@" || { \
+    @"{{ python }}" -m pytest host_tests -n {{ workers }} --dist worksteal "$@" || { \
         code=$?; \
         [ "$code" -eq 5 ] || exit "$code"; \
         echo "host-test: host_tests has no test for this call"; \

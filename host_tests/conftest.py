@@ -1,16 +1,19 @@
-"""What the host tests share: what may be missing, and where the real programs are."""
+"""What the host tests share: what may be missing, where the programs are, that nothing is left, and a table."""
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support import isolation, reqs
+from support.forks import forks
 
+from host_tests import leftovers, reporting
 from interlink_lab.tools import hosts
 
 _first = pytest.StashKey[bool]()
+_running: list[pytest.Item] = []  # the test that is set up, run or torn down in this process
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,7 +33,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reqs.select(config, items)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
+        for line in reporting.programs(session.config.rootpath):
+            terminal.write_line(line)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _running[:] = [item]
+    forks()  # lives as long as the run: started before the test has its own home
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    stats = terminalreporter.stats
+    pairs = (("passed", "passed"), ("failed", "failed"), ("error", "failed"), ("skipped", "skipped"))
+    found = [(outcome, report) for key, outcome in pairs for report in stats.get(key, [])]
+    for line in reporting.table((o, r) for o, r in found if isinstance(r, pytest.TestReport)):
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def own_home() -> Iterator[str]:
+    """HOME, XDG_STATE_HOME and XDG_CONFIG_HOME of this test alone, removed at its end."""
+    yield from isolation.one_home()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(own_home: str) -> Iterator[None]:
+    """No process with this test's home in its environment outlives the test: it is killed, and that is a failure."""
+    yield
+    left = leftovers.end(own_home)
+    assert not left, f"left running by this test: {left}"
+
+
+def _uses(what: str) -> None:
+    for item in _running:
+        item.user_properties.append((reporting.PROPERTY, what))
+
+
 def _need(what: str, present: bool, how: str) -> None:
+    _uses(what)
     if present:
         return
     text = f"{what} is missing: {how}"
@@ -53,6 +96,20 @@ def host() -> Callable[[str, str], Path]:
         path = hosts.program(name, version)
         _need(f"{name} {version}", path.is_file(), "run ./dev hosts-install")
         return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def peer() -> Callable[[], Path]:
+    """`peer()`: the folder with the programs of the peer of another make."""
+
+    def find() -> Path:
+        folder = hosts.peer()
+        version = hosts.known()[hosts.PEER][1][-1]
+        _need(f"{hosts.PEER} {version}", folder is not None, "run ./dev hosts-install peer")
+        assert folder is not None
+        return folder
 
     return find
 

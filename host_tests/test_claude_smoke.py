@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import isolation
 from support.cli import layout, me
 from support.keys import ALICE, BOB
 from support.relay import RelayProcess
@@ -33,11 +32,6 @@ from interlink_lab.tools import hosts
 
 VERSIONS = hosts.known()["claude"][1]
 NOTICE = "[Interlink inbox notice]"
-
-
-@pytest.fixture(autouse=True)
-def own_home() -> Iterator[str]:
-    yield from isolation.one_home()
 
 
 @pytest.fixture(params=VERSIONS)

@@ -1,6 +1,7 @@
-"""`just hosts-install` with a stand-in for npm, and what host tests do when a host is missing."""
+"""`just hosts-install` with stand-ins for npm and cargo, and what host tests do when a host is missing."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.programs import ROOT
 
+from host_tests import leftovers
 from interlink_lab.tools import hosts, lint
 
 NPM = """#!/bin/sh
@@ -19,11 +21,21 @@ for name in claude codex; do echo real > "$2/node_modules/.bin/$name"; done
 """
 
 
+CARGO = """#!/bin/sh
+echo "$@" >> "$LOG"
+while [ "$1" != --root ]; do shift; done
+[ "$FAILS" ] && exit 9
+mkdir -p "$2/bin" "$2/target"
+echo real > "$2/bin/interlink-mcp"
+"""
+
+
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "npm").write_text(NPM)
-    (tmp_path / "bin" / "npm").chmod(0o755)
+    for name, text in (("npm", NPM), ("cargo", CARGO)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("INTERLINK_HOSTS_DIR", str(tmp_path / "hosts"))
@@ -40,11 +52,30 @@ def test_each_version_is_installed_once_into_its_folder(npm: Path, monkeypatch: 
     install(monkeypatch, "codex")
     calls = npm.read_text().splitlines()
     rows = hosts.wanted([])
-    assert len(calls) == len(rows) >= 4
-    for call, (name, package, version) in zip(calls, rows, strict=True):
-        assert call.endswith(f" {package}@{version}")
-        assert hosts.program(name, version).read_text() == "real\n"
-    assert {p.name for p in (npm.parent / "hosts").iterdir()} == {f"{n}-{v}" for n, _p, v in rows}
+    assert len(calls) == len(rows) >= 5
+    for call, row in zip(calls, rows, strict=True):
+        if row.tool == "npm":
+            assert call.endswith(f" {row.package}@{row.version}")
+        else:
+            assert "--locked" in call and f"--version {row.version} " in call and call.endswith(f" {row.package}")
+        assert row.program.read_text() == "real\n" and row.program == hosts.program(row.name, row.version)
+        assert not (row.folder / "target").exists()
+    assert {p.name for p in (npm.parent / "hosts").iterdir()} == {f"{row.name}-{row.version}" for row in rows}
+
+
+def test_the_peer_is_the_named_or_the_installed_one_never_one_on_path(
+    npm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INTERLINK_PEER_DIR", raising=False)
+    (npm.parent / "bin" / "interlink-mcp").write_text("on PATH")
+    assert hosts.peer() is None
+    install(monkeypatch, "peer")
+    folder = hosts.peer()
+    assert folder == hosts.program("peer", hosts.known()["peer"][1][-1]).parent
+    monkeypatch.setenv("INTERLINK_PEER_DIR", str(npm.parent / "nothing here"))
+    assert hosts.peer() is None
+    monkeypatch.setenv("INTERLINK_PEER_DIR", str(npm.parent / "bin"))
+    assert hosts.peer() == npm.parent / "bin"
 
 
 def test_a_failed_installation_leaves_nothing(npm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,12 +85,14 @@ def test_a_failed_installation_leaves_nothing(npm: Path, monkeypatch: pytest.Mon
     assert caught.value.code == 1 and list((npm.parent / "hosts").iterdir()) == []
 
 
-def test_an_unknown_host_and_a_missing_npm_are_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_host_and_a_missing_tool_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("INTERLINK_HOSTS_DIR", str(tmp_path))
     for args, path, code, text in (
         (["emacs"], "/nowhere", 64, "emacs: not in host_tests/hosts.toml"),
         ([], "/nowhere", 1, "npm is missing: install Node.js"),
+        (["peer"], "/nowhere", 1, "cargo is missing: install Rust"),
     ):
         monkeypatch.setenv("PATH", path)
         with pytest.raises(SystemExit) as caught:
@@ -96,6 +129,24 @@ def test_what_is_missing_is_skipped_or_with_the_variable_a_failure(tmp_path: Pat
     assert ("2 failed, 1 passed" if require else "1 passed, 2 skipped") in done.stdout, done.stdout
     assert "docker is missing: apt-get install docker.io" in done.stdout
     assert "claude 0.0.0 is missing: run ./dev hosts-install" in done.stdout
+    rows = {line.partition("  ")[0]: line.rpartition("  ")[2] for line in done.stdout.splitlines()}
+    missing = "0 passed, 1 failed, 0 skipped" if require else "0 passed, 0 failed, 1 skipped"
+    assert rows["host-test: claude 0.0.0"] == rows["host-test: docker"] == missing
+    assert rows["host-test: python"].strip() == "1 passed, 0 failed, 0 skipped"
+
+
+def test_a_process_that_a_host_test_leaves_is_found_by_its_home_and_ended(
+    own_home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "ENDING_S", 0.0)
+    assert leftovers.end(own_home) == []
+    mark = os.path.join(own_home, "of a host test")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={"MARK": mark})
+    assert [left.pid for left in leftovers.end(mark)] == [child.pid]
+    assert child.wait(60) == -signal.SIGKILL
+    assert leftovers.end(mark) == []
+    assert child.stdin is not None
+    child.stdin.close()
 
 
 def test_lint_runs_every_check_and_fails_when_one_does(
