@@ -61,7 +61,7 @@ def own_home() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(own_home: str) -> Iterator[None]:
-    """No process with this test's home in its environment outlives the test: it is killed, and that is a failure."""
+    """A process with this test's home in its environment that outlives the test is killed: a failure."""
     yield
     left = leftovers.end(own_home)
     assert not left, f"left running by this test: {left}"
