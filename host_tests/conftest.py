@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 from support import isolation, reqs
+from support.cli import me
 from support.forks import forks
+from support.keys import ALICE, BOB
+from support.relay import RelayProcess
 
 from host_tests import leftovers, reporting
+from host_tests.claude_host import set_up
+from host_tests.claude_scene import Agent, World
+from host_tests.fake_messages_api import FakeMessages
+from host_tests.friend import Alice
 from interlink_lab.tools import hosts
 
 _first = pytest.StashKey[bool]()
@@ -49,7 +56,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     stats = terminalreporter.stats
     pairs = (("passed", "passed"), ("failed", "failed"), ("error", "failed"), ("skipped", "skipped"))
     found = [(outcome, report) for key, outcome in pairs for report in stats.get(key, [])]
-    for line in reporting.table((o, r) for o, r in found if isinstance(r, pytest.TestReport)):
+    of_tests = [(outcome, report) for outcome, report in found if isinstance(report, pytest.TestReport)]
+    for line in (*reporting.measures(of_tests), *reporting.table(of_tests)):
         terminalreporter.write_line(line)
 
 
@@ -65,6 +73,35 @@ def nothing_left(own_home: str) -> Iterator[None]:
     yield
     left = leftovers.end(own_home)
     assert not left, f"left running by this test: {left}"
+
+
+@pytest.fixture(params=hosts.known()["claude"][1])
+def claude(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) -> Path:
+    """The program of each pinned Claude Code."""
+    return host("claude", request.param)
+
+
+@pytest.fixture
+def world(own_home: str, tmp_path: Path) -> Iterator[World]:
+    """Claude's scene: see `claude_scene`. Its folder is below the test's own home."""
+    me(BOB, alice=ALICE)
+    agent, folder = Agent(), Path(own_home) / "claude"
+    with RelayProcess("--db", str(tmp_path / "relay.db")) as relay, FakeMessages(agent) as api:
+        alice = Alice(Path(own_home) / "alice", relay.url)
+        env = set_up(folder, "--url", relay.url)
+        with alice.client:
+            yield World(env, api, agent, relay, alice, folder)
+
+
+@pytest.fixture
+def measured() -> Callable[[str], None]:
+    """`measured("what: 1.2 s")`: a line for the end of the run."""
+
+    def keep(text: str) -> None:
+        for item in _running:
+            item.user_properties.append((reporting.MEASURED, text))
+
+    return keep
 
 
 def _uses(what: str) -> None:

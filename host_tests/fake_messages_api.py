@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from host_tests.fake_http import FakeServer, Reply, Request, json_reply, stream_reply
 
+OURS = "mcp__plugin_interlink_"  # what this host puts before the names of the plugin's tools
 API_KEY = "none"  # what the hosts of these tests are given
 _ERROR = {"type": "error", "error": {"type": "invalid_request_error", "message": "scripted"}}
 
@@ -93,8 +94,8 @@ def turn_of(messages: list[dict[str, Any]]) -> Turn:
 class FakeMessages(FakeServer):
     """The server; `requests` are the bodies of the model steps so far.
 
-    It expects what a real host sends: a stream, the key of the test's environment, a model, the session's id, and
-    tools, ours among them (an older host) or announced for its search (a newer one).
+    It expects what a real host sends: a stream, the key that the tests give, a model, the session's id, tools.
+    Ours are among them, or announced for the host's own search (`offered`).
     """
 
     def __init__(self, model: Model) -> None:
@@ -130,6 +131,17 @@ class FakeMessages(FakeServer):
             return json_reply(answer.status, _ERROR)
         message = _message(f"{number:024d}", body.get("model", "fake"), answer)
         return stream_reply("".join(_events(message))) if body.get("stream") else json_reply(200, message)
+
+    def offered(self) -> set[str]:
+        """How the last request brought our tools: with their schemas (`tools`), or by name, `deferred`."""
+        body = self.requests[-1] if self.requests else {}
+        whole = any(OURS in str(tool.get("name")) for tool in body.get("tools") or [])
+        named = any(
+            OURS in text and "deferred tools" in text
+            for message in body.get("messages") or []
+            for text in _texts(_blocks(message))
+        )
+        return {name for name, there in (("tools", whole), ("deferred", named)) if there}
 
     def tool_results(self) -> list[Result]:
         """What the tools gave in the last request's turn."""

@@ -13,6 +13,7 @@ import pytest
 from interlink_lab.tools import hosts
 
 PROPERTY = "program"
+MEASURED = "measured"
 NONE = "no other program"
 
 
@@ -29,6 +30,16 @@ def programs(base: Path) -> list[str]:
 def used(report: pytest.TestReport) -> list[str]:
     """The programs that this test asked for."""
     return list(dict.fromkeys(str(value) for name, value in report.user_properties if name == PROPERTY)) or [NONE]
+
+
+def measures(reports: Iterable[tuple[str, pytest.TestReport]]) -> list[str]:
+    """What tests measured, with the programs that they used. `reports`: (outcome, report)."""
+    return sorted(
+        f"host-test: {', '.join(used(report))}: {value}"
+        for _outcome, report in reports
+        for name, value in report.user_properties
+        if name == MEASURED
+    )
 
 
 def table(reports: Iterable[tuple[str, pytest.TestReport]]) -> list[str]:
