@@ -5,6 +5,10 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
+    "run": ("interlink_lab.commands.run", "run a scenario, or `all`, or `random`, and give its verdict"),
+    "replay": ("interlink_lab.commands.replay", "run a recorded run again, from its folder"),
+    "report": ("interlink_lab.commands.report", "a run's timeline as text and as one HTML file"),
+    "reproduce": ("interlink_lab.commands.reproduce", "idle-wake or duplicate-notice, with its timeline"),
     "demo": ("interlink_lab.demo", "a message wakes an idle host, survives kill -9, is acknowledged (--codex)"),
     "bench": ("interlink_lab.bench", "measure P1 to P6 (--only, --quick, --peer)"),
     "load": ("interlink_lab.load", "send a bounded load to a relay (--addr, --senders, --seconds)"),
@@ -13,11 +17,13 @@ EXIT_USAGE = 64
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command of the lab with the arguments behind it; `list` names them."""
+    """Run one command of the lab with the arguments behind it; `list` names commands and scenarios."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("list", "-h", "--help"):
         width = max(map(len, COMMANDS))
         print("\n".join(f"interlink-lab {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()))
+        if words[:1] == ["list"]:
+            _list()
         return
     if words[0] not in COMMANDS:
         sys.stderr.write(f"interlink-lab: no command {words[0]!r}: one of list, {', '.join(COMMANDS)}\n")
@@ -25,6 +31,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     module = COMMANDS[words[0]][0]
     sys.argv = [f"interlink-lab {words[0]}", *words[1:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _list() -> None:
+    from interlink_lab.checker import names
+    from interlink_lab.scenarios import known
+
+    print("\nScenarios (interlink-lab run NAME):")
+    found = known()
+    width = max(map(len, found))
+    for name in sorted(found):
+        print(f"  {name:<{width}}  {found[name].what}")
+    print("\nInvariants that the checker holds a history to:")
+    rows = names()
+    width = max(map(len, rows))
+    for name, what in rows.items():
+        print(f"  {name:<{width}}  {what}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Where nodes live: plain processes, or containers."""

@@ -1,0 +1,28 @@
+"""The checker: named invariants over a recorded history. Each check yields what is wrong, and what proves it.
+
+violations = check(history)
+"""
+
+from interlink_lab.checker import delivery, notices, states
+from interlink_lab.checker.model import Check, Facts, Violation
+from interlink_lab.history import History
+
+__all__ = ["CHECKS", "Violation", "check", "names"]
+
+CHECKS: tuple[Check, ...] = (*delivery.CHECKS, *notices.CHECKS, *states.CHECKS)
+
+
+def check(history: History) -> list[Violation]:
+    """Everything that is wrong with a history, in the order of the checks."""
+    facts = Facts(history)
+    return [found for each in CHECKS for found in each(facts)]
+
+
+def names() -> dict[str, str]:
+    """Invariant -> what it says, from the first line of each check."""
+    found = {}
+    for each in CHECKS:
+        head, _, text = (each.__doc__ or "").partition("\n")[0].partition(":")
+        for name in head.replace(" and ", ", ").split(", "):
+            found[name.strip()] = text.strip()
+    return found

@@ -1,0 +1,236 @@
+"""Invariants of waking: an idle host is woken in time, and no more often than the schedule allows."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from interlink_lab.checker.model import Facts, Stored, Violation
+from interlink_lab.fixtures.agent import NOTICE_ID, TOKEN
+from interlink_lab.history import Event
+
+SLACK_S = 8.0  # a loaded machine; a wake that never comes is later than that
+SEEN_LATE_S = 1.0  # the watcher sees a change a little later than it is made
+TOLERANCE = 0.15  # of an interval of the schedule, for clocks that are read at two places
+CRASH_WINDOW_S = 2.0  # a notice before a crash may be handed off again (M9)
+CLOCK = ("clock",)
+STORAGE = ("corrupt", "truncate", "in-the-way", "disk-full", "read-only", "unreadable")
+QUIETING = ("pause", "slow-sync", "clock", *STORAGE)
+HEADINGS = ("[Interlink inbox notice]", "[Interlink pairing notice]", "interlink listener renewal", "[interlink")
+
+
+class Notice(NamedTuple):
+    """One handoff to a host: an inbox line, or a call of the queue program."""
+
+    at: float
+    session: str
+    ident: str
+    through: int | None
+    event: Event
+
+
+def no_body_in_a_notice(facts: Facts) -> Iterator[Violation]:
+    """no-body-in-notice: nothing that wakes a host has a token of a message in it (M3)."""
+    for event in facts.of("inbox", "failed", "queue"):
+        if event.get("token"):
+            yield Violation("no-body-in-notice", f"{event['kind']} holds {event['token']}", [event])
+    for event in facts.of("exit", "wake"):
+        found = TOKEN.search(event.get("text", ""))
+        if found:
+            yield Violation("no-body-in-notice", f"what woke the host holds {found[1]}", [event])
+
+
+def exit_2_is_a_wake(facts: Facts) -> Iterator[Violation]:
+    """exit-2-is-a-wake: a listener that exits 2 says why in one of the product's own notices (H1, C2)."""
+    for event in facts.by_kind["exit"]:
+        if event["party"].endswith(".listener") and event["code"] == 2:
+            text = event.get("text", "")
+            if not any(heading.lower() in text.lower() for heading in HEADINGS):
+                yield Violation("exit-2-is-a-wake", f"exit 2 with {text[:80]!r}", [event])
+
+
+def notices(facts: Facts) -> dict[str, list[Notice]]:
+    """By session: what was handed to its host, by time."""
+    found: dict[str, list[Notice]] = defaultdict(list)
+    for event in facts.of("inbox", "queue"):
+        if event["kind"] == "inbox" and (event["what"] != "notice" or not event["notice"]):
+            continue
+        if event["kind"] == "queue" and (not event["notice"] or event["outcome"] == "failed"):
+            continue  # a definite failure costs no step (M25)
+        found[event["session"]].append(
+            Notice(event["t"], event["session"], event["notice"], event.get("through"), event)
+        )
+    return found
+
+
+def _by_session(facts: Facts) -> dict[str, list[Stored]]:
+    found: dict[str, list[Stored]] = defaultdict(list)
+    for entry in facts.stored:
+        found[entry.session].append(entry)
+    return found
+
+
+def _unread(entries: list[Stored], at: float, margin: float, progress: bool = False) -> list[Stored]:
+    """Records that were unread at a time, or within `margin` s of it."""
+    found = []
+    for entry in entries:
+        consumed = entry.consumed_at
+        if entry.progress is not progress or entry.states[-1][1] == "undeliverable":
+            continue
+        if entry.first["t"] <= at + margin and (consumed is None or consumed >= at - margin):
+            found.append(entry)
+    return found
+
+
+def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
+    """duplicate-notice: while what a notice covers is unread, the next one keeps to the schedule (M7, M18)."""
+    records = _by_session(facts)
+    schedule = facts.schedule_s
+    for session, rows in notices(facts).items():
+        attempt = 0
+        for before, after in pairwise(rows):
+            through = before.through if before.through is not None else None
+            covered = [
+                e for e in records[session]
+                if (e.seq <= through if through is not None else e.first["t"] <= before.at) and not e.progress
+            ]  # fmt: skip
+            waiting = [e for e in covered if e.consumed_at is None or e.consumed_at > after.at + SEEN_LATE_S]
+            if not waiting:
+                attempt = 0
+                continue
+            host = before.event["party"].partition(".")[0]
+            gap, least = after.at - before.at, schedule[min(attempt, len(schedule) - 1)] * (1 - TOLERANCE)
+            attempt += 1
+            if gap >= least or _explained(facts, host, before.at, after.at):
+                continue
+            yield Violation(
+                "duplicate-notice",
+                f"two notices {gap:.2f} s apart, {least:.2f} s at least are due; {waiting[0].token} was unread",
+                [before.event, after.event, waiting[0].first],
+            )
+
+
+def _explained(facts: Facts, host: str, begin: float, end: float) -> bool:
+    """Whether something allows a notice to be repeated: the clock, the storage, a crash amid a handoff, a message
+    that its sender made anew."""
+    if facts.faulty(begin - SEEN_LATE_S, end, host, kinds=(*CLOCK, *STORAGE)):
+        return True
+    if any(begin - SEEN_LATE_S <= e["t"] <= end for e in facts.by_kind["remade"]):
+        return True
+    return any(
+        begin - CRASH_WINDOW_S <= e["t"] <= min(begin + CRASH_WINDOW_S, end)
+        and e["party"] == f"{host}.server"
+        and e.get("code") not in (0, None)
+        for e in facts.by_kind["exit"]
+    )
+
+
+def _woken(facts: Facts) -> Iterator[tuple[str, str, Event]]:
+    """(session, notice id, event) of each listener's exit 2 with an inbox notice."""
+    started = {(e["party"], e["pid"]): e for e in facts.by_kind["start"] if e["party"].endswith(".listener")}
+    for event in facts.by_kind["exit"]:
+        if not event["party"].endswith(".listener") or event["code"] != 2:
+            continue
+        idents = NOTICE_ID.findall(event.get("text", ""))
+        begun = started.get((event["party"], event["pid"]))
+        host = event["party"].partition(".")[0]
+        session = facts.serves(host, event["t"]) or (begun["session"] if begun else "")
+        for ident in idents:
+            yield session, ident, event
+
+
+def one_wake_a_notice(facts: Facts) -> Iterator[Violation]:
+    """one-wake-a-notice: no two listeners wake their host with the same notice (C3, C7)."""
+    seen: dict[tuple[str, str], Event] = {}
+    for session, ident, event in _woken(facts):
+        other = seen.setdefault((session, ident), event)
+        host = event["party"].partition(".")[0]
+        if other is not event and not facts.faulty(other["t"] - 1, event["t"] + 1, host, kinds=STORAGE):
+            yield Violation("one-wake-a-notice", f"notice {ident} woke the host twice", [other, event])
+
+
+def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
+    """consumed-wakes-nobody, progress-wakes-nobody: a wake has something unread that deserves it (C11, M14)."""
+    records = _by_session(facts)
+    for session, _ident, event in _woken(facts):
+        host = event["party"].partition(".")[0]
+        if facts.faulty(event["t"] - 2, event["t"] + 1, host, kinds=STORAGE):
+            continue
+        entries = records[session]
+        if _unread(entries, event["t"], SEEN_LATE_S):
+            continue
+        if _unread(entries, event["t"], SEEN_LATE_S, progress=True):
+            name, why = "progress-wakes-nobody", "only progress was unread"
+        else:
+            name, why = "consumed-wakes-nobody", "nothing was unread"
+        yield Violation(name, f"{host} was woken at {event['t']:.3f} s and {why}", [event])
+    for session, rows in notices(facts).items():
+        for row in rows:
+            worthy = _unread(records[session], row.at, SEEN_LATE_S)
+            progress = _unread(records[session], row.at, SEEN_LATE_S, progress=True)
+            if row.event["kind"] == "inbox" and progress and not worthy:
+                yield Violation("progress-wakes-nobody", "a notice for progress alone", [row.event])
+
+
+def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:
+    """idle-wake: no listener stays armed beside unread mail for longer than the schedule and a margin (M7, M9)."""
+    bound = max(facts.schedule_s) + SLACK_S
+    records = _by_session(facts)
+    for session, host, begin, end, event in _spans(facts, "armed", "unarmed"):
+        for up, down in _server_up(facts, host):
+            entries = [e for e in records[session] if not e.progress and e.states[-1][1] != "undeliverable"]
+            for entry in entries:
+                last = entry.consumed_at if entry.consumed_at is not None else facts.ended
+                a, b = max(begin, up, entry.first["t"]), min(end, down, last, facts.ended)
+                a = max([a, *(f[1] for f in _quieted(facts, host) if f[0] <= b and f[1] >= a)])
+                if b - a > bound and not facts.quarantined(entry, a):
+                    yield Violation(
+                        "idle-wake",
+                        f"{host} listened for {b - a:.1f} s beside unread {entry.token or entry.msg_id} and was "
+                        f"not woken; {bound:g} s are allowed",
+                        [entry.first, event],
+                    )
+                    break
+
+
+def _quieted(facts: Facts, host: str) -> list[tuple[float, float, Event]]:
+    return [f for f in facts.faults if f[2]["target"].partition(".")[0] == host and f[2]["fault"] in QUIETING]
+
+
+def _spans(facts: Facts, opens: str, closes: str) -> Iterator[tuple[str, str, float, float, Event]]:
+    """(session, host, begin, end, event) between two kinds of events of a session."""
+    begun: dict[str, Event] = {}
+    for event in facts.of(opens, closes):
+        session = event["session"]
+        if event["kind"] == opens:
+            begun.setdefault(session, event)
+        elif session in begun:
+            start = begun.pop(session)
+            yield session, start["party"].partition(".")[0], start["t"], event["t"], start
+    for session, start in begun.items():
+        yield session, start["party"].partition(".")[0], start["t"], facts.ended, start
+
+
+def _server_up(facts: Facts, host: str) -> Iterator[tuple[float, float]]:
+    """Spans in which a server of the host ran."""
+    begun: float | None = None
+    for event in facts.of("start", "exit"):
+        if event["party"] != f"{host}.server":
+            continue
+        if event["kind"] == "start":
+            begun = event["t"]
+        elif begun is not None:
+            yield begun, event["t"]
+            begun = None
+    if begun is not None:
+        yield begun, facts.ended
+
+
+CHECKS = (
+    no_body_in_a_notice,
+    exit_2_is_a_wake,
+    notices_follow_the_schedule,
+    one_wake_a_notice,
+    wakes_are_for_something,
+    idle_hosts_are_woken,
+)

@@ -1,0 +1,77 @@
+"""Invariants of states and files: the table of transitions, supersession, files that parse, free locks."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from interlink_lab.checker.model import Facts, Stored, Violation
+
+HANDED = ("inbox_queued", "notification_sent", "host_queued", "delivery_failed")
+EDGES: dict[str, set[str]] = {
+    "receiver_stored": {*HANDED, "receiver_acknowledged"},
+    **{state: {*HANDED, "receiver_acknowledged"} for state in HANDED},
+    "receiver_acknowledged": set(),
+    "undeliverable": set(),
+    "expired": set(),
+}
+FINAL = ("result", "failed", "canceled")
+CORRUPTING = ("corrupt", "truncate")
+
+
+def states_along_the_table(facts: Facts) -> Iterator[Violation]:
+    """state-edges: a record's states, as files show them, go along the edges of S3, some unseen."""
+    for entry in facts.stored:
+        for before, after, event in zip(entry.states, entry.states[1:], entry.events[1:], strict=False):
+            if before[1] != after[1] and after[1] not in EDGES.get(before[1], set()):
+                yield Violation(
+                    "state-edges",
+                    f"{entry.token or entry.msg_id}: {before[1]} -> {after[1]}",
+                    [entry.first, event],
+                )
+
+
+def progress_is_superseded(facts: Facts) -> Iterator[Violation]:
+    """progress-superseded: no fetch shows progress that a newer update or its task's end replaced (M14)."""
+    by_session: dict[tuple[str, str], list[Stored]] = defaultdict(list)
+    for entry in facts.stored:
+        if entry.task:
+            by_session[entry.identity, entry.task].append(entry)
+    known = {(s.identity, s.sender, s.receipt_id): s for s in facts.stored}
+    begun = {(e["party"], e["call"]): e["t"] for e in facts.of("fetch.begin", "ack.begin")}
+    for answer in facts.by_kind["fetch"]:
+        identity = facts.keys.get(answer["party"].partition(".")[0], "")
+        began = begun.get((answer["party"], answer["call"]), answer["t"])
+        for message in answer["messages"]:
+            shown = known.get((identity, message["sender"], message["msg_id"]))
+            if shown is None or not shown.progress or not shown.task:
+                continue
+            for other in by_session[identity, shown.task]:
+                if other is shown or other.sender != shown.sender or other.session != shown.session:
+                    continue
+                newer = other.status in FINAL or (other.progress and other.seq > shown.seq)
+                if newer and other.first["t"] < began:
+                    yield Violation(
+                        "progress-superseded",
+                        f"{shown.token} is shown although {other.token} ({other.status}) replaced it",
+                        [shown.first, other.first, answer],
+                    )
+
+
+def files_parse(facts: Facts) -> Iterator[Violation]:
+    """files-parse: each state file parses at every look, unless the lab itself damaged it (T2)."""
+    for event in facts.by_kind["unparsable"]:
+        host = event["party"].partition(".")[0]
+        if not facts.faulty(event["t"] - 1, event["t"] + 1, host, kinds=CORRUPTING):
+            yield Violation("files-parse", f"{event['file']}: {event['error']}", [event])
+
+
+def nothing_is_left(facts: Facts) -> Iterator[Violation]:
+    """nothing-left-running and locks-free: after the end no process and no held lock is there (X6, C3)."""
+    for event in facts.by_kind["leftovers"]:
+        if event.get("processes"):
+            argv = "; ".join(row["argv"] for row in event["processes"][:3])
+            yield Violation("nothing-left-running", f"on {event['node']}: {argv}", [event])
+        if event.get("locks"):
+            yield Violation("locks-free", f"on {event['node']}: {', '.join(event['locks'][:3])}", [event])
+
+
+CHECKS = (states_along_the_table, progress_is_superseded, files_parse, nothing_is_left)

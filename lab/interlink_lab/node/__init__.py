@@ -1,0 +1,1 @@
+"""A node: the lab's program on one machine, real or played."""

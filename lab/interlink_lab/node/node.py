@@ -1,0 +1,228 @@
+"""What a node does on command: programs, signals, files, links. Each operation is a method `do_...`."""
+
+import asyncio
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+from interlink_lab.node import leftovers
+from interlink_lab.node.files import FileFaults
+from interlink_lab.node.hostproc import HostProcess
+from interlink_lab.node.links import Links
+from interlink_lab.node.tail import Tail
+from interlink_lab.node.watch import Watch
+from interlink_lab.programs import MODULES, Relay, host_environment, make_identity, program
+from interlink_lab.remote import Serving
+
+COMMAND_S = 120.0
+TOKEN = "INTERLINK_LAB_RUN"  # marks every process of a run in its environment
+
+
+class Node(Serving):
+    """One node with a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.home = folder / "home"
+        self.relay: Relay | None = None
+        self.hosts: dict[str, HostProcess] = {}
+        self.links = Links(self.emit)
+        self.files = FileFaults(self.home)
+        self._env: dict[str, str] = {}
+        self._tail = Tail(self.emit)
+        self._watch: Watch | None = None
+
+    async def begin(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault(TOKEN, self.folder.name)
+
+    async def end(self) -> None:
+        """Everything ends with the node."""
+        self.files.mend_all()
+        for host in self.hosts.values():
+            await host.end()
+        if self.relay is not None:
+            await to_thread.run_sync(self.relay.stop)
+        self.links.close()
+
+    # --- programs -------------------------------------------------------------------------------------
+
+    async def do_prepare(self, url: str = "", env: dict[str, str] | None = None, name: str = "") -> str:
+        """Write the launchers, make a key; returns the public key. `url`: the relays as this node reaches them."""
+        self.bin.mkdir(parents=True, exist_ok=True)
+        for each in MODULES:
+            path = self.bin / each
+            path.write_text(f'#!/bin/sh\nexec {shlex.join(self._launch(each))} "$@"\n', "utf-8")
+            path.chmod(0o755)
+        self._env = {**host_environment(self.home, url, name, **(env or {})), TOKEN: os.environ[TOKEN]}
+        self._env["PATH"] = f"{self.bin}{os.pathsep}{self._env.get('PATH', os.defpath)}"
+        key = self.home / "config" / "interlink" / "id.key"
+        if key.exists():
+            done = await self.do_command(["interlink-keygen", "--show", "--out", str(key)])
+            return str(done["out"]).strip().splitlines()[-1] if done["code"] == 0 else ""
+        return await to_thread.run_sync(make_identity, self.home, str(self.bin))
+
+    def _launch(self, name: str) -> list[str]:
+        """The program, behind the shim that bends clock and syncs where it is one of this tree's modules."""
+        argv = program(name)
+        if argv[1:2] != ["-m"]:
+            return argv
+        return [argv[0], "-m", "interlink_lab.shim", str(self.folder), *argv[2:]]
+
+    async def do_bend(self, clock_ms: int | None = None, sync_ms: int | None = None) -> None:
+        """Move the wall clock of this node's programs, or slow their syncs down."""
+        for name, value in (("clock", clock_ms), ("sync", sync_ms)):
+            if value is not None:
+                temp = self.folder / f".{name}.new"
+                temp.write_text(str(value), "ascii")
+                temp.replace(self.folder / name)
+
+    async def do_point(self, url: str) -> None:
+        """Other relay addresses for what is started from now on."""
+        self._env["INTERLINK_URL"] = url
+
+    async def do_trust(self, peers: dict[str, str]) -> None:
+        """Exactly these are peers now: petname to key."""
+        path = self.home / "config" / "interlink" / "peers.json"
+        temp = path.with_suffix(".new")
+        temp.write_text(json.dumps({name: {"key": key} for name, key in peers.items()}), "utf-8")
+        temp.replace(path)
+
+    async def do_command(
+        self, argv: list[str], stdin: str = "", env: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Run a program of the product to its end: code, out, err."""
+        done = await anyio.run_process(
+            argv, input=stdin.encode(), check=False, env={**self._env, **(env or {})}, cwd=self.home
+        )
+        out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        self.emit("command", "command", argv=argv[:6], code=done.returncode)
+        return {"code": done.returncode, "out": out, "err": err}
+
+    async def do_relay_start(self, addr: str, args: list[str], env: dict[str, str] | None = None) -> str:
+        """Start the relay (again, on its address); returns the address it listens on."""
+        if self.relay is None:
+            self.relay = Relay(
+                self.home, *args, folder=str(self.bin), env={**(env or {}), TOKEN: os.environ[TOKEN]}
+            )
+            self.relay.addr = addr
+        relay = self.relay
+        await to_thread.run_sync(relay.start)
+        assert relay.process is not None
+        self.emit("relay", "start", pid=relay.process.pid, addr=relay.addr)
+        self.group.start_soon(self._relay_ended, relay.process)
+        self._tail.follow("relay", self.home / "relay.log")
+        self._run_tail()
+        return relay.addr
+
+    async def _relay_ended(self, process: "subprocess.Popen[str]") -> None:
+        while process.poll() is None:
+            await anyio.sleep(0.02)
+        self.emit("relay", "exit", pid=process.pid, code=process.returncode)
+
+    async def do_relay_stop(self) -> None:
+        if self.relay is not None:
+            await to_thread.run_sync(self.relay.stop)
+
+    async def do_host_start(self, name: str, config: dict[str, Any]) -> None:
+        """Start a host fixture; `config` as fixtures take it, completed here with what the node knows."""
+        old = self.hosts.pop(name, None)
+        if old is not None:
+            await old.end()
+        host = self.hosts[name] = HostProcess(name, self.folder, self._env, config, self.pass_on)
+        await host.start(self.group)
+        self._tail.follow(f"{name}.server", host.log)
+        self._run_tail()
+        if self._watch is None:
+            self._watch = Watch(self.home / "state" / "interlink", self.emit)
+            self.group.start_soon(self._watch.run)
+
+    async def do_host(self, name: str, op: str, args: dict[str, Any]) -> Any:
+        """An operation of a host fixture."""
+        return await self.hosts[name].call(op, **args)
+
+    async def do_host_end(self, name: str) -> None:
+        """The host ends in good order."""
+        await self.hosts[name].end()
+
+    def _role(self, role: str, name: str) -> list[int]:
+        if role != "relay":
+            return self.hosts[name].pids(role)
+        process = self.relay.process if self.relay is not None else None
+        return [process.pid] if process is not None and process.poll() is None else []
+
+    async def do_signal(self, role: str, name: str = "", sig: str = "KILL") -> list[int]:
+        """Send a signal to the relay, or to a host's `host`, `server` or `listener`; the processes that got it."""
+        number = signal.Signals["SIG" + sig]
+        sent = []
+        for pid in self._role(role, name):
+            try:
+                (os.killpg if role == "listener" else os.kill)(pid, number)
+            except ProcessLookupError:
+                continue  # it ended by itself meanwhile
+            sent.append(pid)
+        if role == "relay" and number is signal.SIGKILL and self.relay is not None and sent:
+            await to_thread.run_sync(self.relay.kill)
+        return sent
+
+    # --- links, files, looks --------------------------------------------------------------------------
+
+    async def do_link_open(self, name: str, target: str) -> int:
+        """A TCP proxy to `target` (host:port); returns its port on this node's loopback."""
+        return await self.links.open(name, target)
+
+    async def do_link_set(self, name: str, mode: str, **options: Any) -> None:
+        """How the link behaves from now on (`links.MODES`)."""
+        await self.links.set(name, mode, **options)
+
+    async def do_file_fault(self, what: str, path: str = "", **options: Any) -> str:
+        """Damage or block a state file (`files.KINDS`); returns which file it was."""
+        return await to_thread.run_sync(lambda: self.files.apply(what, path, **options))
+
+    async def do_file_mend(self, path: str) -> None:
+        """Undo a file fault."""
+        await to_thread.run_sync(self.files.mend, path)
+
+    async def do_fill_disk(self, name: str, full: bool = True) -> list[int]:
+        """From now on no write of the server (or of `relay`) succeeds, as on a full disk; or it does again."""
+        pids = self._role("relay" if name == "relay" else "server", name)
+        for pid in pids:
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if full else hard, hard))
+        return pids
+
+    async def do_look(self) -> None:
+        """Look at the state files now, so that the history is up to date."""
+        await asyncio.sleep(0)
+        self._tail.poll()
+        if self._watch is not None:
+            self._watch.poll()
+
+    async def do_stop_watching(self) -> None:
+        """Look a last time; nothing is looked at any more."""
+        await self.do_look()
+        if self._watch is not None:
+            self._watch.stop()
+
+    async def do_leftovers(self) -> dict[str, Any]:
+        """Processes of this run that live beside this node, and locks that are held although nobody lives."""
+        mine = {os.getpid()}
+        return {
+            "processes": leftovers.processes(TOKEN, os.environ[TOKEN], mine),
+            "locks": leftovers.held_locks(self.home / "state" / "interlink"),
+        }
+
+    def _run_tail(self) -> None:
+        if not self._tail.running:
+            self._tail.running = True
+            self.group.start_soon(self._tail.run)

@@ -1,0 +1,1 @@
+"""A run's report: a timeline as HTML and as text."""

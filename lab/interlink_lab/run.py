@@ -1,0 +1,358 @@
+"""A run: a topology brought up on a backend, driven by a scenario, recorded, brought to rest and down again.
+
+async with open_run(topology, folder) as run:
+    alice, bob = run.host("alice"), run.host("bob")
+    await alice.send(bob)
+    await run.settled()
+"""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from interlink_lab.backends.base import Backend, NodeHandle
+from interlink_lab.backends.process import ProcessBackend
+from interlink_lab.fixtures.policy import Policy
+from interlink_lab.history import Event, History
+from interlink_lab.ledger import Ledger
+from interlink_lab.remote import RemoteFailed
+from interlink_lab.topology import HostSpec, RelaySpec, Topology
+
+GUARD_S = 60.0  # against hangs, never a measure
+
+
+class LabFailed(Exception):
+    """The lab could not do what a scenario asked for: no verdict on the product."""
+
+
+class RelayHandle:
+    """One relay, on a node of its own."""
+
+    def __init__(self, run: "Run", spec: RelaySpec, node: NodeHandle) -> None:
+        self.run = run
+        self.spec = spec
+        self.name = spec.name
+        self.node = node
+        self.addr = run.backend.relay_bind
+        self.reached_at = ""
+
+    async def start(self) -> None:
+        """Start it, or start it again with the same files on the same address."""
+        env = {**self.run.topology.env, **self.spec.env}
+        self.addr = await self.node.remote.call("relay_start", addr=self.addr, args=list(self.spec.args), env=env)
+        self.reached_at = self.run.backend.relay_address(self.name, self.addr)
+
+    async def kill(self) -> bool:
+        """SIGKILL; whether there was something to kill."""
+        return bool(await self.node.remote.call("signal", role="relay"))
+
+    async def signal(self, sig: str) -> bool:
+        return bool(await self.node.remote.call("signal", role="relay", sig=sig))
+
+
+class HostHandle:
+    """One host of the topology."""
+
+    def __init__(self, run: "Run", spec: HostSpec, node: NodeHandle) -> None:
+        self.run = run
+        self.spec = spec
+        self.name = spec.name
+        self.node = node
+        self.key = ""
+        self.session = spec.session or str(uuid.uuid4())
+        self.policy = spec.policy
+        self._numbers = 0
+
+    async def start(self, source: str = "startup", **config: Any) -> None:
+        """Start the host process, which starts its server and arms. `source`: startup, resume or continue."""
+        run, spec = self.run, self.spec
+        binary = "interlink-mcp"
+        config = {
+            "kind": spec.kind,
+            "session": self.session,
+            "source": source,
+            "policy": self.policy.data(),
+            "server": [binary],
+            "env": {**run.topology.env, **spec.env},
+            **config,
+        }
+        await self.node.remote.call("host_start", name=self.name, config=config)
+        await self.call("idle")  # answered once the server is up
+
+    async def call(self, op: str, **args: Any) -> Any:
+        """An operation of the fixture. RemoteFailed where it is dead."""
+        return await self.node.remote.call("host", name=self.name, op=op, args=args)
+
+    async def send(self, to: "HostHandle | str", text: str = "", **arguments: Any) -> str | None:
+        """Send a message with a token of its own; its msg_id, None where the product refused or died."""
+        self._numbers += 1
+        token = f"m:{self.name}-{self._numbers}"
+        name = to if isinstance(to, str) else to.name
+        try:
+            sent: str | None = await self.call("send", to=name, text=f"[[{token}]] {text}", **arguments)
+        except RemoteFailed:
+            return None  # the host died; its history says how far it got
+        return sent
+
+    async def kill(self, role: str = "host") -> bool:
+        """SIGKILL for `host`, `server` or `listener`; whether there was something to kill."""
+        return await self.signal("KILL", role)
+
+    async def signal(self, sig: str, role: str = "host") -> bool:
+        return bool(await self.node.remote.call("signal", role=role, name=self.name, sig=sig))
+
+    async def set_policy(self, policy: Policy) -> None:
+        """From now on the agent behaves so."""
+        self.policy = policy
+        await self.call("policy", policy=policy.data())
+
+    async def trust(self, *others: "HostHandle") -> None:
+        """Exactly these are peers now."""
+        await self.node.remote.call("trust", peers={o.name: o.key for o in others})
+
+    async def command(self, *argv: str, stdin: str = "") -> dict[str, Any]:
+        """Run a program of the product on this host: code, out, err."""
+        found: dict[str, Any] = await self.node.remote.call(
+            "command", argv=list(argv), stdin=stdin, env=self.spec.env
+        )
+        return found
+
+    async def armed(self) -> None:
+        """Wait until a listener holds the lock of the inbox."""
+        await self.run.until(lambda: self.run.ledger.is_armed(self.name), f"a listener of {self.name}")
+
+    def link(self, relay: str) -> str:
+        return f"{self.name}-{relay}"
+
+    async def set_link(self, mode: str, relay: str | None = None, **options: Any) -> None:
+        """How the way to a relay (None: to each) behaves from now on."""
+        for name in self.run.relays:
+            if relay in (None, name):
+                await self.node.remote.call("link_set", name=self.link(name), mode=mode, **options)
+
+
+class Run:
+    """What a scenario holds in its hands."""
+
+    def __init__(self, topology: Topology, backend: Backend, history: History, long: bool, seed: int) -> None:
+        self.topology = topology
+        self.backend = backend
+        self.history = history
+        self.is_long = long
+        self.seed = seed
+        self.ledger = Ledger()
+        self.relays: dict[str, RelayHandle] = {}
+        self.hosts: dict[str, HostHandle] = {}
+        self.nodes: list[NodeHandle] = []
+        self.watch: Callable[[Event], None] | None = None
+
+    # --- for scenarios --------------------------------------------------------------------------------
+
+    def host(self, name: str) -> HostHandle:
+        return self.hosts[name]
+
+    def relay(self, name: str = "r1") -> RelayHandle:
+        return self.relays[name]
+
+    def times(self, short: int, long: int) -> int:
+        """How often, in the form of the scenario that runs."""
+        return long if self.is_long else short
+
+    async def until(self, look: Callable[[], Any], what: str, guard_s: float = GUARD_S) -> Any:
+        """What `look` (plain or async) gives once it gives something. LabFailed after the guard time."""
+        with anyio.move_on_after(guard_s):
+            while True:
+                found = look()
+                if isinstance(found, Awaitable):
+                    found = await found
+                if found:
+                    return found
+                await anyio.sleep(0.02)
+        raise LabFailed(f"waited {guard_s:g} s for {what}")
+
+    async def event(self, kind: str, party: str | None = None, since: float = 0.0, **data: Any) -> Event:
+        """The first such event at or after `since`, once there is one."""
+
+        def look() -> Event | None:
+            return next((e for e in self.history.of(kind, party=party, **data) if e["t"] >= since), None)
+
+        found: Event = await self.until(look, f"event {kind} of {party} {data}")
+        return found
+
+    async def settled(self, guard_s: float = GUARD_S) -> bool:
+        """Wait until every accepted message is acknowledged or superseded. False after the guard time: whether
+        that is a fault is the checker's to say."""
+        with anyio.move_on_after(guard_s):
+            while self.ledger.open():
+                await anyio.sleep(0.05)
+            return True
+        self.history.note("unsettled", tokens=sorted(self.ledger.open())[:20], count=len(self.ledger.open()))
+        return False
+
+    # --- up and down ----------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """An event of any party."""
+        row = self.history.add(event)
+        self.ledger.take(row)
+        if self.watch is not None:
+            self.watch(row)
+
+    def note(self, kind: str, **data: Any) -> None:
+        """An event of the lab."""
+        row = self.history.note(kind, **data)
+        self.ledger.take(row)
+        if self.watch is not None:
+            self.watch(row)
+
+    async def _node(self, name: str) -> NodeHandle:
+        node = await self.backend.start_node(name, lambda event: self.take(_under(name, event)))
+        self.nodes.append(node)
+        return node
+
+    async def up(self) -> None:
+        """Nodes, relays, keys, trust, links, hosts, in this order."""
+        self.note("topology", **self.topology.describe(), backend=self.backend.name, seed=self.seed)
+        async with anyio.create_task_group() as group:
+            for relay in self.topology.relays:
+                group.start_soon(self._relay_up, relay)
+        nodes: dict[str, NodeHandle] = {}
+        for spec in self.topology.hosts:
+            if spec.identity is None:
+                nodes[spec.name] = await self._node(spec.name)
+        for spec in self.topology.hosts:
+            self.hosts[spec.name] = HostHandle(self, spec, nodes[spec.identity or spec.name])
+        async with anyio.create_task_group() as group:
+            for host in self.hosts.values():
+                if host.spec.identity is None:
+                    group.start_soon(self._prepare, host)
+        for host in self.hosts.values():
+            if host.spec.identity is not None:
+                host.key = self.hosts[host.spec.identity].key
+        for host in self.hosts.values():
+            if host.spec.identity is None:
+                await host.trust(*(self.hosts[name] for name in host.spec.trusts))
+        self.note("identities", keys={h.name: h.key for h in self.hosts.values()},
+                  trusts={h.name: [self.hosts[n].key for n in h.spec.trusts] for h in self.hosts.values()},
+                  sessions={h.name: h.session for h in self.hosts.values()})  # fmt: skip
+        async with anyio.create_task_group() as group:
+            for host in self.hosts.values():
+                group.start_soon(host.start)
+        await self._acquainted()
+        self.note("up")
+
+    async def _relay_up(self, spec: RelaySpec) -> None:
+        node = await self._node(spec.name)
+        await node.remote.call("prepare")
+        self.relays[spec.name] = RelayHandle(self, spec, node)
+        await self.relays[spec.name].start()
+
+    async def _prepare(self, host: HostHandle) -> None:
+        urls = []
+        for relay in self.topology.relays:
+            if host.spec.relays and relay.name not in host.spec.relays:
+                continue
+            address = self.relays[relay.name].reached_at
+            if host.spec.linked:
+                port = await host.node.remote.call("link_open", name=host.link(relay.name), target=address)
+                address = f"127.0.0.1:{port}"
+            urls.append(f"http://{address}")
+        host.key = await host.node.remote.call(
+            "prepare", url=",".join(urls), name=host.name, env={**self.topology.env, **host.spec.env}
+        )
+
+    async def _acquainted(self) -> None:
+        """Wait until each host sees the sessions of those whom it trusts."""
+        for host in self.hosts.values():
+            for name in host.spec.trusts:
+                other = self.hosts[name]
+                if host.key in [self.hosts[n].key for n in other.spec.trusts] and other.spec.kind == "claude":
+
+                    async def sees(host: HostHandle = host, other: HostHandle = other) -> bool:
+                        return other.session in await host.call("tool", tool="list_peers", arguments={})
+
+                    await self.until(sees, f"{name} on {host.name}'s list")
+
+    async def down(self) -> None:
+        """Look a last time, end everything, look for what is left behind."""
+        for host in self.hosts.values():
+            try:
+                await host.call("fetch_all")
+            except RemoteFailed:
+                continue  # it is dead, and that is in the history
+        for node in self.nodes:
+            await node.remote.call("stop_watching")
+        self.note("ending")
+        for host in self.hosts.values():
+            await host.node.remote.call("host_end", name=host.name)
+        for relay in self.relays.values():
+            await relay.node.remote.call("relay_stop")
+        await self._leftovers()
+        self.note("end")
+
+    async def _leftovers(self) -> None:
+        for node in self.nodes:
+            left: dict[str, Any] = {}
+            with anyio.move_on_after(10):
+                while True:
+                    left = await node.remote.call("leftovers")
+                    if not left["processes"] and not left["locks"]:
+                        break
+                    await anyio.sleep(0.1)
+            self.note("leftovers", node=node.name, **left)
+
+
+def _under(node: str, event: Event) -> Event:
+    """A node's own parties get its name: `r1`, `r1.link`, `bob.files`; a host's have it already."""
+    party = event["party"]
+    if party == "relay":
+        return {**event, "party": node}
+    if "." in party:
+        return event
+    return {**event, "party": f"{node}.{party}"}
+
+
+@asynccontextmanager
+async def open_run(
+    topology: Topology,
+    folder: Path,
+    *,
+    backend: str = "process",
+    product: Path | None = None,
+    long: bool = False,
+    seed: int = 0,
+    watch: Callable[[Event], None] | None = None,
+) -> AsyncIterator[Run]:
+    """Bring a topology up below `folder`; at the end, also after an error, bring everything down.
+
+    `product`: a copied tree that is run in place of this one. The history is in `folder/history.jsonl`.
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    history = History(folder / "history.jsonl")
+    async with anyio.create_task_group() as group:
+        made = await make_backend(backend, folder, group, product)
+        run = Run(topology, made, history, long, seed)
+        run.watch = watch
+        try:
+            await run.up()
+            yield run
+            await run.down()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await made.close()
+            history.close()
+            group.cancel_scope.cancel()
+
+
+async def make_backend(name: str, folder: Path, group: anyio.abc.TaskGroup, product: Path | None) -> Backend:
+    """The backend of this name. ValueError."""
+    if name == "process":
+        path = None if product is None else os.pathsep.join([str(product), os.environ.get("PYTHONPATH", "")])
+        return ProcessBackend(folder / "nodes", group, path)
+    raise ValueError(f"no backend {name!r}: process or docker")

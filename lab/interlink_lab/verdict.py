@@ -1,0 +1,121 @@
+"""Runs a scenario to its verdict and writes what came of it beside its history: verdict.json, junit.xml."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+import anyio
+
+from interlink_lab.checker import Violation, check
+from interlink_lab.history import Event, History
+from interlink_lab.remote import RemoteFailed
+from interlink_lab.run import LabFailed, open_run
+from interlink_lab.scenarios.base import Scenario
+
+LIMIT_S = {False: 180.0, True: 1800.0}
+"""Guard against hangs, short and long form."""
+
+
+@dataclass
+class Verdict:
+    """`passed`, `failed` (an invariant does not hold) or `broken` (the lab could not run it: no verdict)."""
+
+    scenario: str
+    backend: str
+    seed: int
+    long: bool
+    result: str
+    seconds: float
+    events: int
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def replay(self) -> str:
+        """The one line that runs it again."""
+        form = " --long" if self.long else ""
+        return f"./dev lab run {self.scenario} --backend {self.backend} --seed {self.seed}{form}"
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 failed, 3 broken."""
+        return {"passed": 0, "failed": 1}.get(self.result, 3)
+
+    def write(self, folder: Path) -> None:
+        """verdict.json and junit.xml."""
+        table = {**asdict(self), "replay": self.replay}
+        (folder / "verdict.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        (folder / "junit.xml").write_text(junit([self]), "utf-8")
+
+
+def junit(verdicts: list[Verdict]) -> str:
+    """JUnit XML of some verdicts."""
+    rows = []
+    for v in verdicts:
+        name = quoteattr(f"{v.scenario}[{v.backend}]")
+        body = "".join(
+            f"<failure message={quoteattr(f['invariant'])}>{escape(f['text'])}</failure>" for f in v.violations
+        )
+        if v.result == "broken":
+            body = f"<error>{escape(v.error)}</error>"
+        rows.append(f'<testcase classname="interlink_lab" name={name} time="{v.seconds:.3f}">{body}</testcase>')
+    failures = sum(v.result == "failed" for v in verdicts)
+    errors = sum(v.result == "broken" for v in verdicts)
+    head = f'<testsuite name="interlink_lab" tests="{len(verdicts)}" failures="{failures}" errors="{errors}">'
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{head}{"".join(rows)}</testsuite>\n'
+
+
+def row(violation: Violation) -> dict[str, Any]:
+    """A violation as JSON: the name, the words, the events that prove it."""
+    return {"invariant": violation.invariant, "text": violation.text, "events": violation.events}
+
+
+async def run_scenario(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    backend: str = "process",
+    seed: int = 0,
+    long: bool = False,
+    product: Path | None = None,
+    watch: Callable[[Event], None] | None = None,
+) -> Verdict:
+    """Run it below `folder`, check its history, write the verdict there."""
+    began = time.monotonic()
+    error = ""
+    try:
+        with anyio.fail_after(LIMIT_S[long]):
+            async with open_run(
+                scenario.topology, folder, backend=backend, product=product, long=long, seed=seed, watch=watch
+            ) as run:
+                await scenario.body(run)
+    except* (LabFailed, RemoteFailed, TimeoutError, OSError) as group:
+        error = "; ".join(f"{type(e).__name__}: {e}" for e in leaves(group))
+    history = History.load(folder / "history.jsonl")
+    found = check(history)
+    result = "failed" if found else "broken" if error else "passed"
+    verdict = Verdict(
+        scenario=scenario.name,
+        backend=backend,
+        seed=seed,
+        long=long,
+        result=result,
+        seconds=round(time.monotonic() - began, 3),
+        events=len(history.events),
+        violations=[row(v) for v in found],
+        error=error,
+    )
+    verdict.write(folder)
+    return verdict
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The exceptions in a group of groups."""
+    found: list[BaseException] = []
+    for each in group.exceptions:
+        found += leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
+    return found
