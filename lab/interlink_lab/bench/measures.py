@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import os
+import re
 import subprocess
 import time
 from typing import Any
@@ -12,10 +13,11 @@ import anyio
 import psutil
 
 from interlink_lab import load
-from interlink_lab.bench.rig import Rig, go_on, lock_held, median, pause, percentile, wait_for
+from interlink_lab.bench.rig import GUARD_S, Rig, go_on, lock_held, median, pause, percentile, wait_for
 from interlink_lab.mcp_client import Session, open_client
 
 Numbers = dict[str, float]
+_NOTICE_ID = re.compile(r'receive_messages\(notification_id="([^"]+)"\)')
 
 
 def receipts(text: str) -> list[dict[str, str]]:
@@ -58,15 +60,19 @@ def p1_wake(rig: Rig, rounds: int) -> Numbers:
                 await anyio.sleep(0.02)
                 began = time.perf_counter()
                 await alice.text("send_message", to="bob", session=session, text=f"ping {number}")
-                code = await anyio.to_thread.run_sync(listener.wait)
+                code = await anyio.to_thread.run_sync(listener.wait, GUARD_S)
                 times.append((time.perf_counter() - began) * 1000)
-                if code != 2:
-                    raise RuntimeError(f"the listener exited {code}")
+                assert listener.stderr is not None
+                said = listener.stderr.read().decode("utf-8")
+                notice = _NOTICE_ID.search(said)
+                if code != 2 or notice is None:
+                    raise RuntimeError(f"the listener exited {code} and said {said[:200]!r}")
             finally:
                 if listener.poll() is None:
                     listener.kill()
                     listener.wait()
-            found = receipts(await bob.text("receive_messages"))
+            # The peer gives no second notice until the first one's id was named.
+            found = receipts(await bob.text("receive_messages", notification_id=notice[1]))
             await bob.text("acknowledge_messages", messages=found)
         return times
 

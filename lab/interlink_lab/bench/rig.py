@@ -17,7 +17,8 @@ from interlink_lab.load import Connection
 from interlink_lab.programs import Relay, host_environment, make_identity, program
 from interlink_lab.wire import Signer, send_body
 
-GUARD_S = 120.0
+GUARD_S = 120.0  # against hangs, never a measure
+DRAIN_GUARD_S = 900.0  # a peer that writes its whole mailbox for each message takes minutes for thousands
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -58,15 +59,15 @@ def disk_sync_ms(folder: Path, rounds: int = 200) -> dict[str, float]:
     return {"sync_ms": median(inplace), "sync_p99_ms": percentile(inplace, 0.99), "replace_ms": median(replaced)}
 
 
-def wait_for(look: Callable[[], Any], what: str, every_s: float = 0.002) -> Any:
+def wait_for(look: Callable[[], Any], what: str, every_s: float = 0.002, guard_s: float = GUARD_S) -> Any:
     """What `look` gives once it gives something. TimeoutError after the guard time."""
-    end = time.monotonic() + GUARD_S
+    end = time.monotonic() + guard_s
     while time.monotonic() < end:
         found = look()
         if found:
             return found
         time.sleep(every_s)
-    raise TimeoutError(f"waited {GUARD_S:g} s for {what}")
+    raise TimeoutError(f"waited {guard_s:g} s for {what}")
 
 
 def lock_held(path: Path) -> bool:
@@ -170,7 +171,7 @@ class Rig:
             now = time.perf_counter()
             return now if self.stored(session) >= count else None
 
-        found = wait_for(there, f"{count} messages in the mailbox", every_s)
+        found = wait_for(there, f"{count} messages in the mailbox", every_s, DRAIN_GUARD_S)
         assert isinstance(found, float)
         return found
 
