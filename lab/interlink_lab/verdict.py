@@ -1,9 +1,10 @@
 """Runs a scenario to its verdict and writes what came of it beside its history: verdict.json, junit.xml."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -33,12 +34,24 @@ class Verdict:
     events: int
     violations: list[dict[str, Any]] = field(default_factory=list)
     error: str = ""
+    span_s: float | None = None
+    """How long a random run was told to go on; None for a scenario that ends by itself."""
+    bug: str = ""
+    """The seeded bug it ran with."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What `interlink-lab run` needs to run it again."""
+        name = "random" if self.span_s is not None else self.scenario
+        words = [name, "--backend", self.backend, "--seed", str(self.seed)]
+        words += ["--long"] if self.long else []
+        words += [] if self.span_s is None else ["--seconds", f"{self.span_s:g}"]
+        return words + (["--without-fix", self.bug] if self.bug else [])
 
     @property
     def replay(self) -> str:
         """The one line that runs it again."""
-        form = " --long" if self.long else ""
-        return f"./dev lab run {self.scenario} --backend {self.backend} --seed {self.seed}{form}"
+        return f"./dev lab run {shlex.join(self.arguments)}"
 
     @property
     def exit_code(self) -> int:
@@ -50,6 +63,18 @@ class Verdict:
         table = {**asdict(self), "replay": self.replay}
         (folder / "verdict.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", "utf-8")
         (folder / "junit.xml").write_text(junit([self]), "utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Verdict":
+        """The verdict of a run's folder. OSError, ValueError for what is none."""
+        table = json.loads((folder / "verdict.json").read_text("utf-8"))
+        if not isinstance(table, dict):
+            raise ValueError("verdict.json holds no object")
+        known = {f.name for f in fields(cls)}
+        try:
+            return cls(**{key: value for key, value in table.items() if key in known})
+        except TypeError as exc:
+            raise ValueError(f"verdict.json: {exc}") from exc
 
 
 def junit(verdicts: list[Verdict]) -> str:
@@ -83,8 +108,9 @@ async def run_scenario(
     long: bool = False,
     product: Path | None = None,
     watch: Callable[[Event], None] | None = None,
+    bug: str = "",
 ) -> Verdict:
-    """Run it below `folder`, check its history, write the verdict there."""
+    """Run it below `folder`, check its history, write the verdict there. `bug`: the seeded one in `product`."""
     began = time.monotonic()
     error = ""
     try:
@@ -108,6 +134,8 @@ async def run_scenario(
         events=len(history.events),
         violations=[row(v) for v in found],
         error=error,
+        span_s=scenario.span_s,
+        bug=bug,
     )
     verdict.write(folder)
     return verdict

@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -43,15 +44,9 @@ def command(
     console = Console(stderr=as_json, highlight=False)
     verdicts = []
     for scenario in chosen(names, backend, seed, seconds, long_form):
-        base = out or runs_folder()
-        base.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{scenario.name}-", dir=base))
-        product = None
-        if bug is not None:
-            from interlink_lab.bugs import patched_copy
-
-            product = patched_copy(bug, folder / "product")
-        verdict = run_one(console, scenario, folder, backend, seed, long_form, product, verbose)
+        folder, verdict = run_one(
+            console, scenario, out or runs_folder(), backend, seed, long_form, bug or "", verbose
+        )
         verdicts.append(verdict)
         tell(console, verdict, folder, keep)
         if as_json:
@@ -80,7 +75,8 @@ def chosen(
         elif name == "random":
             from interlink_lab.random_run import random_scenario
 
-            scenarios.append(random_scenario(seed, seconds or (60.0 if long_form else 30.0)))
+            span_s = seconds or (60.0 if long_form else 30.0)
+            scenarios.append(replace(random_scenario(seed, span_s), span_s=span_s))
         elif name in found:
             scenarios.append(found[name])
         else:
@@ -90,10 +86,17 @@ def chosen(
 
 
 def run_one(
-    console: Console, scenario: Scenario, folder: Path, backend: str, seed: int, long_form: bool,
-    product: Path | None, verbose: bool,
-) -> Verdict:  # fmt: skip
-    """Run one, with a line that says what is going on."""
+    console: Console, scenario: Scenario, base: Path, backend: str, seed: int, long_form: bool, bug: str,
+    verbose: bool,
+) -> tuple[Path, Verdict]:  # fmt: skip
+    """Run one in a new folder below `base`, with a line that says what is going on. ValueError for no such bug."""
+    base.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{scenario.name}-", dir=base))
+    product = None
+    if bug:
+        from interlink_lab.bugs import patched_copy
+
+        product = patched_copy(bug, folder / "product")
     counts = {"events": 0, "faults": 0, "wakes": 0, "fetches": 0}
     with console.status(f"{scenario.name}: starting") as status:
 
@@ -111,10 +114,11 @@ def run_one(
 
         async def go() -> Verdict:
             return await run_scenario(
-                scenario, folder, backend=backend, seed=seed, long=long_form, product=product, watch=watch
-            )
+                scenario, folder, backend=backend, seed=seed, long=long_form, product=product, watch=watch,
+                bug=bug,
+            )  # fmt: skip
 
-        return anyio.run(go)
+        return folder, anyio.run(go)
 
 
 def tell(console: Console, verdict: Verdict, folder: Path, keep: bool) -> None:

@@ -17,13 +17,14 @@ Body = Callable[[Run], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`backends` names where it can run."""
+    """`backends` names where it can run; `span_s` how long a random one was told to go on."""
 
     name: str
     what: str
     topology: Topology
     body: Body
     backends: tuple[str, ...] = ("process", "docker")
+    span_s: float | None = None
 
 
 KNOWN: dict[str, Scenario] = {}
