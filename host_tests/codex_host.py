@@ -131,17 +131,34 @@ class CodexHome:
     @contextmanager
     def daemon(self) -> Iterator["Client"]:
         """Start the daemon; a client that stays attached, so that threads stay loaded."""
-        started = self.run("app-server", "daemon", "start")
         try:
-            assert started.returncode == 0, started
-            client = Client(self.home / "app-server-control" / "app-server-control.sock")
-            try:
+            self.start_daemon()
+            with self.client() as client:
                 yield client
-            finally:
-                client.close()
         finally:
-            self.run("app-server", "daemon", "stop")
-            self._end_updater()
+            self.stop_daemon()
+
+    def start_daemon(self) -> None:
+        started = self.run("app-server", "daemon", "start")
+        assert started.returncode == 0, started
+
+    def stop_daemon(self) -> None:
+        """Stop the daemon and all that it leaves behind."""
+        self.run("app-server", "daemon", "stop")
+        self._end_updater()
+
+    def daemon_pid(self) -> int:
+        """The daemon's process."""
+        return int(json.loads((self.home / "app-server-daemon" / "daemon.pid").read_text())["pid"])
+
+    @contextmanager
+    def client(self) -> Iterator["Client"]:
+        """One more client of the daemon that runs."""
+        client = Client(self.home / "app-server-control" / "app-server-control.sock")
+        try:
+            yield client
+        finally:
+            client.close()
 
     def _end_updater(self) -> None:
         """The daemon leaves a process behind that would look for updates."""
@@ -192,23 +209,44 @@ class Client:
         self._send(1, json.dumps(message).encode())
         return result_of(until(lambda: self._answers.get(number), f"the answer to {method}"))
 
-    def thread(self, folder: Path) -> str:
+    def thread(self, folder: Path, **start: Any) -> str:
         """Start a thread; its id, once its MCP server is up. Hooks of a turn that ends before that all fail."""
-        ident = self.call("thread/start", {"cwd": str(folder)})["thread"]["id"]
-        up = {"threadId": ident, "name": "interlink", "status": "ready"}
-        until(
-            lambda: any(
-                up.items() <= event["params"].items() for event in self.of("mcpServer/startupStatus/updated")
-            ),
-            "the thread's MCP server",
-        )
-        return str(ident)
+        ident = str(self.call("thread/start", {"cwd": str(folder), **start})["thread"]["id"])
+        self._server_up(ident, 1)
+        return ident
+
+    def resume(self, thread: str) -> None:
+        """Load a saved thread; returns once its MCP server is up."""
+        before = self._servers_up(thread)
+        self.call("thread/resume", {"threadId": thread})
+        self._server_up(thread, before + 1)
+
+    def _servers_up(self, thread: str) -> int:
+        up = {"threadId": thread, "name": "interlink", "status": "ready"}
+        return sum(up.items() <= event["params"].items() for event in self.of("mcpServer/startupStatus/updated"))
+
+    def _server_up(self, thread: str, count: int) -> None:
+        until(lambda: self._servers_up(thread) >= count, "the thread's MCP server")
 
     def say(self, thread: str, text: str) -> None:
         """One turn of the user, to its end."""
-        ends = len(self.of("turn/completed"))
-        self.call("turn/start", {"threadId": thread, "input": [{"type": "text", "text": text}]})
-        until(lambda: len(self.of("turn/completed")) > ends, "the end of the turn")
+        turn = self.begin(thread, text)
+        until(lambda: turn in self.ended(thread), "the end of the turn")
+
+    def begin(self, thread: str, text: str) -> str:
+        """Start a turn of the user; its id."""
+        given = {"threadId": thread, "input": [{"type": "text", "text": text}]}
+        return str(self.call("turn/start", given)["turn"]["id"])
+
+    def interrupt(self, thread: str, turn: str) -> None:
+        """What Esc does."""
+        self.call("turn/interrupt", {"threadId": thread, "turnId": turn})
+        until(lambda: turn in self.ended(thread), "the end of the interrupted turn")
+
+    def ended(self, thread: str) -> list[str]:
+        """The ids of the turns of a thread that are over."""
+        events = [event["params"] for event in self.of("turn/completed")]
+        return [str(params["turn"]["id"]) for params in events if params["threadId"] == thread]
 
     def of(self, *methods: str) -> Sequence[dict[str, Any]]:
         """Notifications and requests of the host with one of these names."""
