@@ -64,7 +64,7 @@ class CodexHome:
             "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
         }
 
-    def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *args: str, limit_s: float = GUARD_S) -> "subprocess.CompletedProcess[str]":
         """Run `codex ARGS...` to its end."""
         return subprocess.run(
             [str(self.program), *args],
@@ -73,7 +73,7 @@ class CodexHome:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=GUARD_S,
+            timeout=limit_s,
         )
 
     def hooks(self) -> list[dict[str, Any]]:
@@ -143,9 +143,17 @@ class CodexHome:
         assert started.returncode == 0, started
 
     def stop_daemon(self) -> None:
-        """Stop the daemon and all that it leaves behind."""
-        self.run("app-server", "daemon", "stop")
-        self._end_updater()
+        """Stop the daemon and all that it leaves behind, also where a turn hangs in it."""
+        try:
+            daemon = self.daemon_pid()
+        except FileNotFoundError:
+            return
+        try:
+            self.run("app-server", "daemon", "stop", limit_s=20)
+        except subprocess.TimeoutExpired:
+            os.kill(daemon, signal.SIGKILL)
+        finally:
+            self._end_updater()
 
     def daemon_pid(self) -> int:
         """The daemon's process."""
@@ -243,6 +251,14 @@ class Client:
         self.call("turn/interrupt", {"threadId": thread, "turnId": turn})
         until(lambda: turn in self.ended(thread), "the end of the interrupted turn")
 
+    def allow(self, number: int) -> dict[str, Any]:
+        """A person allows the call of a tool that was asked about, from 0; what was asked."""
+        asks = until(lambda: self.of("mcpServer/elicitation/request")[number:], "the question about a call")
+        answer = {"jsonrpc": "2.0", "id": asks[0]["id"], "result": {"action": "accept", "content": {}}}
+        self._send(1, json.dumps(answer).encode())
+        asked: dict[str, Any] = asks[0]["params"]
+        return asked
+
     def ended(self, thread: str) -> list[str]:
         """The ids of the turns of a thread that are over."""
         events = [event["params"] for event in self.of("turn/completed")]
@@ -253,6 +269,7 @@ class Client:
         return [event for event in self.events if event.get("method") in methods]
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # the reader holds the socket open until it is at the end
         self._socket.close()
 
     def _read(self) -> None:

@@ -10,8 +10,11 @@ Everything is removed at the end, also after a failure: a home in which a daemon
 
 import json
 import re
+import shlex
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +26,7 @@ from support.keys import ALICE, BOB
 from support.relay import RelayProcess
 from support.setup import install
 
+from host_tests import recorder
 from host_tests.codex_host import Client, CodexHome
 from host_tests.fake_messages_api import Answer, Say, Turn, Use
 from host_tests.fake_responses_api import FakeResponses
@@ -35,22 +39,28 @@ from interlink.settings import Settings
 from interlink_lab.tools import hosts
 
 VERSIONS = hosts.known()["codex"][1]
+BIND = "bind_codex_session"
 NOTICE = "[Interlink inbox notice]"
 ASKS = ("mcpServer/elicitation/request", "item/tool/requestUserInput", "applyPatchApproval", "execCommandApproval")
 
 
 def agent(turn: Turn) -> Answer:
     """A model that does what the notice says: fetch, act, acknowledge; and `TOOL name` on request."""
-    if turn.prompt.startswith("TOOL ") and not turn.results:
+    results = turn.results
+    if not turn.prompt.startswith(f"TOOL {BIND}"):
+        results = [result for result in results if "unsupported call" not in result.text]
+        if len(results) != len(turn.results):
+            time.sleep(0.1)  # the host does not wait for its servers: there were no tools of ours yet
+    if turn.prompt.startswith("TOOL "):
         name, _, arguments = turn.prompt.removeprefix("TOOL ").partition(" ")
-        return Use(f"interlink.{name}", json.loads(arguments or "{}"))
+        return Say("done") if results else Use(f"interlink.{name}", json.loads(arguments or "{}"))
     if NOTICE not in turn.prompt:
         return Say("OK")
-    if not turn.results:
+    if not results:
         ident = re.search(r'receive_messages\(notification_id="([^"]+)"\)', turn.prompt)
         return Use("interlink.receive_messages", {"notification_id": ident[1] if ident else "none"})
-    if len(turn.results) == 1:
-        return Use("interlink.acknowledge_messages", {"messages": receipts(turn.results[0].text)})
+    if len(results) == 1:
+        return Use("interlink.acknowledge_messages", {"messages": receipts(results[0].text)})
     return Say("done")
 
 
@@ -72,9 +82,26 @@ class World(NamedTuple):
     def set_up(self, *more: str, program: Path | None = None) -> None:
         """Run `interlink setup codex` as its user does."""
         path = program or install(self.folder / "in stalled")
-        options = ["--url", self.relay, "--codex-bin", str(self.codex.program), *more]
+        options = ["--url", self.relay, *([] if more else ["--codex-bin", str(self.codex.program)]), *more]
         env = {"CODEX_HOME": str(self.codex.home)}
         ok("setup", "codex", "--yes", "--program", str(path), *options, env=env)
+
+    def record(self) -> Path:
+        """From now on, what Codex asks of new servers, and these of `codex queue`, is in this file (recorder.py)."""
+        log, folder = self.folder / "asked", self.folder / "recorded"
+        server = install(self.folder / "in stalled")
+        folder.mkdir()
+        # The adapter looks for the version in the package around the program.
+        package = self.codex.program.resolve().parents[1] / "package.json"
+        shutil.copy(package, folder / "package.json")
+        paths = []
+        for mode, program in (("calls", server), ("runs", self.codex.program)):
+            words = shlex.join([sys.executable, recorder.__file__, str(log), mode, str(program)])
+            paths.append(folder / program.name)
+            paths[-1].write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            paths[-1].chmod(0o755)
+        self.set_up("--codex-bin", str(paths[1]), program=paths[0])
+        return log
 
     def settings(self, **values: str) -> None:
         """Settings of the server, as its user writes them into the configuration."""

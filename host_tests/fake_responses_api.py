@@ -1,7 +1,7 @@
 """A Responses API on the loopback address whose model is a Python function: what a real Codex talks to.
 
 The model's side (`Turn`, `Say`, `Use`) is that of `fake_messages_api`; a tool is named `SERVER.tool` here, since
-this host keeps the tools of each MCP server in a namespace.
+this host keeps the tools of each MCP server in a namespace; `:NAMESPACE.tool` is one of the host's own.
 """
 
 import itertools
@@ -81,7 +81,7 @@ def _item(number: int, answer: Say | Use) -> dict[str, Any]:
         "type": "function_call",
         "id": f"fc_{number}",
         "call_id": f"call_{number}",
-        "namespace": f"mcp__{server}",
+        "namespace": server[1:] if server.startswith(":") else f"mcp__{server}",
         "name": tool,
         "arguments": json.dumps(answer.arguments),
     }

@@ -28,6 +28,11 @@ UNBOUND = (
     "and trust them in Codex (hooks need review), or see `interlink doctor`"
 )
 
+SUB_AGENT = (
+    "this is the server of a Codex sub-agent and is not bound: interlink writes and reads for the parent thread "
+    "alone. Leave messages to the parent"
+)
+
 
 class Runtime:
     """`config` None = the options are wrong; `fault` then says how. One per process."""
@@ -38,6 +43,7 @@ class Runtime:
         self.settings = settings
         self.session: Session | None = None
         self.bound: str | None = config.session if config else None
+        self.unbound = UNBOUND  # what the tools say while no thread is bound
         self._desk: Session | None = None
         self._try_now = anyio.Event()
         self._changed = anyio.Event()
@@ -64,7 +70,7 @@ class Runtime:
         config, session_id = self.config, self.bound
         assert config is not None
         if session_id is None:
-            self.fault = UNBOUND
+            self.fault = self.unbound
         else:
             try:
                 self.session = await to_thread.run_sync(
@@ -115,6 +121,12 @@ class Runtime:
             identity = await to_thread.run_sync(load_key, self.config.key_path)
             self._desk = Session(self.config, UNBOUND_ID, self.settings, identity)
         return self._desk
+
+    def ignore_sub_agent(self) -> None:
+        """A sub-agent's hook called: nothing changes but what an unbound server says (H13)."""
+        self.unbound = SUB_AGENT
+        if self.bound is None and self.fault == UNBOUND:
+            self.fault = SUB_AGENT
 
     def bind(self, thread_id: str) -> None:
         """Bind a Codex session (X1). UsageError for a second id: an instance cannot be rebound."""

@@ -31,6 +31,7 @@ def bind_codex_session(runtime: Runtime, a: args.BindCodex, call: Call) -> Answe
     real = call.meta.get("threadId")
     if isinstance(real, str) and real != a.thread_id:
         log.event("bind_ignored", reason="hook of a sub-agent", thread=real[:36])
+        runtime.ignore_sub_agent()
         return BOUND
     runtime.bind(a.thread_id)
     return BOUND

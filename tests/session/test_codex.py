@@ -80,6 +80,8 @@ def test_unbound_it_is_silent_and_a_hook_binds_it_once(world: World, tmp_path: P
                 assert error and words in text
             # a sub-agent's hook: its parent's id as argument, its own in the meta
             assert await bind(b, THREAD, threadId=OTHER) == (False, "{}")
+            with pytest.raises(ToolFailed, match=r"sub-agent and is not bound.*Leave messages to the parent"):
+                await b.text("receive_messages")
             await anyio.sleep(0.5)  # more than two heartbeats
             assert world.roster() == [] and world.queued() == 1 and stub.calls == []
             assert not (bob.root / "mailbox").exists() and not (bob.root / "failed").exists()
