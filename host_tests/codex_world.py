@@ -87,7 +87,7 @@ class World(NamedTuple):
         ok("setup", "codex", "--yes", "--program", str(path), *options, env=env)
 
     def record(self) -> Path:
-        """From now on, what Codex asks of new servers, and these of `codex queue`, is in this file (recorder.py)."""
+        """From now on, what Codex asks of servers, and these of `codex queue`, is in this file (recorder.py)."""
         log, folder = self.folder / "asked", self.folder / "recorded"
         server = install(self.folder / "in stalled")
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Stands in front of a program and writes down what a host asks of it: `recorder.py LOG calls|runs PROGRAM ARGS...`.
+"""Stands in front of a program and writes down what is asked of it: `recorder.py LOG calls|runs PROGRAM ARGS...`.
 
 `calls`: an MCP server; each tools/call is a line `{"pid", "name", "arguments", "meta"}` before the server sees it.
 `runs`: any program; its arguments are a line `{"pid", "argv"}`, then it takes this process over.

@@ -1,13 +1,13 @@
-"""What `codex queue` of the real Codex does not do: threads that are busy, paused, unloaded, a daemon that is away.
+"""What `codex queue` of the real Codex does not do: threads busy, paused or unloaded, a daemon that is away.
 
-In each of these its exit 0, or its silence, says nothing of a turn. States claim no more than is known, the schedule
-goes on, and each message is acknowledged in the end.
+In each of these its exit 0, or its silence, says nothing of a turn. States claim no more than is known, the
+schedule goes on, and each message is acknowledged in the end.
 """
 
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,9 @@ from host_tests.codex_world import (
     records,
     states,
 )
-from host_tests.fake_messages_api import Answer, Say, Turn
+from host_tests.fake_messages_api import Answer, Say, Turn, Use
 from host_tests.waiting import GUARD_S, until
+from interlink.mailbox.states import MEANING
 
 
 @pytest.fixture(params=VERSIONS)
@@ -36,27 +37,20 @@ def program(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) ->
 
 
 class Slow:
-    """A model whose turn `SLOW` lasts until it is released."""
+    """A model whose turn `SLOW` lasts until it is released; it may look up a message before it ends."""
 
     def __init__(self) -> None:
         self.began, self.released = threading.Event(), threading.Event()
+        self.looks_up = ""
 
     def __call__(self, turn: Turn) -> Answer:
         if turn.prompt != "SLOW":
             return agent(turn)
         self.began.set()
         self.released.wait(GUARD_S)
+        if self.looks_up and not turn.results:
+            return Use("interlink.message_status", {"msg_id": self.looks_up})
         return Say("done")
-
-
-def status(world: World, thread: str, text: str) -> str:
-    """What message_status says of a message, in a turn of the user."""
-    (found,) = [record for record in records(thread) if record.message.text == text]
-    prompt = f'TOOL message_status {{"msg_id": "{found.message.msg_id}"}}'
-    with world.codex.client() as client:
-        client.call("thread/resume", {"threadId": thread})
-        client.say(thread, prompt)
-    return world.model_results(prompt)[-1]
 
 
 @pytest.mark.req("H10", "M8", "S1")
@@ -72,8 +66,10 @@ def test_a_busy_thread_takes_the_notice_after_its_turn(program: Path) -> None:
             reserved = notice(thread)
             arrives(world, thread, "second", "receiver_stored")  # no second notice while one is out
             assert notice(thread) == reserved and not world.notices() and not failures(thread)
+            slow.looks_up = records(thread)[0].message.msg_id
             slow.released.set()
             until(lambda: acknowledged(thread) == ["first", "second"], "both acknowledged")
+            assert MEANING["host_queued"] in world.model_results("SLOW")[0]  # what the state does not prove, too
             until(lambda: notice(thread) is None, "the end of the reservation")
             assert client.ended(thread)[1] == turn
     assert len(world.notices()) == 1

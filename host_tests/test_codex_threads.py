@@ -1,4 +1,4 @@
-"""Which session a real Codex thread becomes: one each, its own mail, its own home; and threads that cannot be woken."""
+"""Which session a real Codex thread becomes: one each, its own mail and home; and threads that cannot be woken."""
 
 import json
 import time
@@ -48,7 +48,7 @@ def test_two_threads_are_two_sessions_and_each_gets_its_own_mail(world: World) -
     assert states(two) == {"for the second": "receiver_acknowledged"}
     woken = [ident for ident, body in world.api.requests if NOTICE in json.dumps(body["input"][-1])]
     assert woken == [two, one]
-    # The queue program got the thread in full and the text as one argument, in this home (a_world looks for another).
+    # The queue program got the thread in full, the text as one argument, this home (a_world looks for another).
     runs = [row["argv"] for row in noted(log) if "argv" in row]
     assert [run[:3] for run in runs] == [["queue", "--thread", two], ["queue", "--thread", one]]
     for run in runs:
@@ -98,7 +98,7 @@ def test_without_codex_home_the_failure_names_the_missing_setting(world: World) 
 
 @pytest.mark.req("X1", "H10")
 def test_an_exec_run_is_bound_while_it_lasts_and_its_mail_waits_for_the_next(program: Path) -> None:
-    """A notice for a running `codex exec` is queued and may be lost there: the messages are in the thread's next run."""
+    """A notice for a running `codex exec` is queued and may be lost there: its messages are in the next run."""
     with a_world(program) as world:
         world.codex.trust()
         first = world.codex.run("exec", "--skip-git-repo-check", "TOOL get_my_session_id")
