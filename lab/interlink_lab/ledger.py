@@ -18,6 +18,9 @@ class Ledger:
         if kind == "send.ok":
             if event["state"] != "expired":
                 self._accepted[event["msg_id"]] = event["token"]
+        elif kind == "raw.send":
+            if event["status"] == 202 and not event["forged"]:
+                self._accepted[event["token"]] = event["token"]
         elif kind == "record":
             if event["state"] == "receiver_acknowledged" or event["superseded_by"]:
                 self._done.add(event["msg_id"])

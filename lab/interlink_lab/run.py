@@ -99,12 +99,49 @@ class HostHandle:
             return None  # the host died; its history says how far it got
         return sent
 
+    async def raw_send(
+        self, to: "HostHandle", text: str = "", session: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """A message that the lab signs and gives to the relays (`Node.do_raw_send`), past this host's server."""
+        self._numbers += 1
+        token = f"m:{self.name}-raw{self._numbers}"
+        sent: dict[str, Any] = await self.node.remote.call(
+            "raw_send",
+            to=to.key,
+            session=session or to.session,
+            text=f"[[{token}]] {text}",
+            token=token,
+            **options,
+        )
+        return sent
+
+    async def raw_again(self, to: "HostHandle", message: dict[str, Any], sessions: list[str]) -> None:
+        """The same bytes once more, for each of these sessions."""
+        token = message["text"].partition("]]")[0].removeprefix("[[")
+        await self.node.remote.call("raw_again", to=to.key, sessions=sessions, message=message, token=token)
+
     async def kill(self, role: str = "host") -> bool:
         """SIGKILL for `host`, `server` or `listener`; whether there was something to kill."""
         return await self.signal("KILL", role)
 
     async def signal(self, sig: str, role: str = "host") -> bool:
         return bool(await self.node.remote.call("signal", role=role, name=self.name, sig=sig))
+
+    async def connect(self) -> bool:
+        """Start the server (again), as a person's reconnect in the host does."""
+        return bool(await self.call("connect"))
+
+    async def disconnect(self) -> None:
+        """End the server in good order; the host stays."""
+        await self.call("disconnect")
+
+    async def turn(self, **options: Any) -> None:
+        """A turn of the user (`HostFixture.do_turn`): queued, not waited for."""
+        await self.call("turn", **options)
+
+    async def idle(self) -> None:
+        """Wait until no turn runs or waits."""
+        await self.run.until(lambda: self.call("idle"), f"{self.name} to be idle")
 
     async def set_policy(self, policy: Policy) -> None:
         """From now on the agent behaves so."""
@@ -183,6 +220,23 @@ class Run:
 
         found: Event = await self.until(look, f"event {kind} of {party} {data}")
         return found
+
+    async def count(
+        self, kind: str, number: int, party: str | None = None, since: float = 0.0, **data: Any
+    ) -> int:
+        """Wait until there are so many such events since a time; how many there are then."""
+
+        def look() -> int:
+            found = sum(1 for e in self.history.of(kind, party=party, **data) if e["t"] >= since)
+            return found if found >= number else 0
+
+        seen: int = await self.until(look, f"{number} events {kind} of {party}")
+        return seen
+
+    async def quiet(self, seconds: float) -> None:
+        """Let time pass: the span of a scenario in which nothing is to happen."""
+        self.note("quiet", seconds=seconds)
+        await anyio.sleep(seconds)
 
     async def settled(self, guard_s: float = GUARD_S) -> bool:
         """Wait until every accepted message is acknowledged or superseded. False after the guard time: whether

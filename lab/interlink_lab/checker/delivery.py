@@ -17,9 +17,9 @@ def accepted_is_stored_once(facts: Facts) -> Iterator[Violation]:
         by_key[entry.sender, entry.msg_id].append(entry)
     if facts.first("ending") is None:
         return  # the run was cut off: nothing can be said about what is under way
-    for sent in facts.by_kind["send.ok"]:
+    for sent in _accepted(facts):
         sender = facts.keys.get(sent["party"].partition(".")[0], "")
-        copies = by_key[sender, sent["msg_id"]]
+        copies = [c for c in by_key[sender, sent["msg_id"]] if c.token in ("", sent["token"])]
         distinct = {(c.identity, c.session, c.delivery_id) for c in copies if not c.alias}
         if not copies and sent["state"] not in REFUSED_STATES and not _excused(facts, sent):
             yield Violation(
@@ -32,6 +32,22 @@ def accepted_is_stored_once(facts: Facts) -> Iterator[Violation]:
                 f"{sent['token']} was stored {len(distinct)} times",
                 [sent, *(c.first for c in copies)],
             )
+
+
+def _accepted(facts: Facts) -> Iterator[Event]:
+    """What a server or, for messages that the lab made, a relay took."""
+    yield from facts.by_kind["send.ok"]
+    for event in facts.by_kind["raw.send"]:
+        if event["status"] == 202 and not event["forged"]:
+            yield {**event, "state": "bus_accepted"}
+
+
+def forged_is_never_stored(facts: Facts) -> Iterator[Violation]:
+    """forged-never-stored: no record has the text of a message whose signature does not hold (G1, G2)."""
+    forged = {e["token"]: e for e in facts.by_kind["raw.send"] if e["forged"]}
+    for entry in facts.stored:
+        if entry.token in forged:
+            yield Violation("forged-never-stored", f"{entry.token} was stored", [forged[entry.token], entry.first])
 
 
 def _excused(facts: Facts, sent: Event) -> bool:
@@ -184,6 +200,7 @@ def admission_keeps_order(facts: Facts) -> Iterator[Violation]:
 
 CHECKS = (
     accepted_is_stored_once,
+    forged_is_never_stored,
     unknown_is_not_doubled,
     stored_is_fetchable,
     acknowledged_never_again,

@@ -37,6 +37,8 @@ class Stored:
     local: bool
     first: Event
     alias: str = ""
+    ts: int = 0
+    reply_to: str = ""
     states: list[tuple[float, str, str]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -96,6 +98,8 @@ class Facts:
                     msg_id=event["msg_id"], delivery_id=event["delivery_id"], seq=event["seq"] or 0,
                     token=event["token"], task=event["task"], status=event["status"], local=event["local"],
                     first=event, alias=event.get("alias", ""),
+                    ts=event.get("ts", 0),
+                    reply_to=event.get("reply_to", ""),
                 )  # fmt: skip
             entry.states.append((event["t"], event["state"], event["superseded_by"]))
             entry.events.append(event)

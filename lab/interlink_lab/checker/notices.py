@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from interlink_lab.checker.model import Facts, Stored, Violation
-from interlink_lab.fixtures.agent import NOTICE_ID, TOKEN
 from interlink_lab.history import Event
+from interlink_lab.tokens import NOTICE_ID, TOKEN
 
 SLACK_S = 8.0  # a loaded machine; a wake that never comes is later than that
 SEEN_LATE_S = 1.0  # the watcher sees a change a little later than it is made

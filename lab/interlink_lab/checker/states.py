@@ -45,9 +45,10 @@ def progress_is_superseded(facts: Facts) -> Iterator[Violation]:
             if shown is None or not shown.progress or not shown.task:
                 continue
             for other in by_session[identity, shown.task]:
-                if other is shown or other.sender != shown.sender or other.session != shown.session:
+                same = all(getattr(other, k) == getattr(shown, k) for k in ("sender", "session", "reply_to"))
+                if other is shown or not same:
                     continue
-                newer = other.status in FINAL or (other.progress and other.seq > shown.seq)
+                newer = other.status in FINAL or (other.progress and (other.ts, other.seq) > (shown.ts, shown.seq))
                 if newer and other.first["t"] < began:
                     yield Violation(
                         "progress-superseded",
@@ -74,4 +75,30 @@ def nothing_is_left(facts: Facts) -> Iterator[Violation]:
             yield Violation("locks-free", f"on {event['node']}: {', '.join(event['locks'][:3])}", [event])
 
 
-CHECKS = (states_along_the_table, progress_is_superseded, files_parse, nothing_is_left)
+def consumed_by_the_agent_alone(facts: Facts) -> Iterator[Violation]:
+    """consumed-when-acked: nobody but the agent consumes a message: a receipt was given back for it (M4, M5)."""
+    given: dict[tuple[str, str, str], float] = {}
+    for event in facts.of("ack.begin"):
+        identity = facts.keys.get(event["party"].partition(".")[0], "")
+        for receipt in event["receipts"]:
+            given.setdefault((identity, receipt["sender"], receipt["msg_id"]), event["t"])
+    readers = facts.of("history.begin", "consume")
+    for entry in facts.stored:
+        for (at, state, superseded), event in zip(entry.states, entry.events, strict=True):
+            if state != "receiver_acknowledged" or superseded:
+                continue
+            began = given.get((entry.identity, entry.sender, entry.receipt_id))
+            if (began is None or began > at) and not entry.local and not any(e["t"] <= at for e in readers):
+                yield Violation(
+                    "consumed-when-acked", f"{entry.token or entry.msg_id} is consumed and nobody asked", [event]
+                )
+            break
+
+
+CHECKS = (
+    consumed_by_the_agent_alone,
+    states_along_the_table,
+    progress_is_superseded,
+    files_parse,
+    nothing_is_left,
+)

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from interlink_lab.node import leftovers
+from interlink_lab.node import leftovers, raw
 from interlink_lab.node.files import FileFaults
 from interlink_lab.node.hostproc import HostProcess
 from interlink_lab.node.links import Links
@@ -174,6 +174,32 @@ class Node(Serving):
         if role == "relay" and number is signal.SIGKILL and self.relay is not None and sent:
             await to_thread.run_sync(self.relay.kill)
         return sent
+
+    async def do_raw_send(
+        self, to: str, session: str, text: str, token: str, fields: dict[str, Any] | None = None,
+        stranger: bool = False, tamper: bool = False, copies: int = 1,
+    ) -> dict[str, object]:  # fmt: skip
+        """Sign a message with this node's key (`stranger`: another), give `copies` to each relay; the message."""
+        key_file = None if stranger else self.home / "config" / "interlink" / "id.key"
+        message = raw.sign(key_file, to, text, fields or {}, tamper)
+        for _ in range(copies):
+            await self._raw(to, [session], message, token, stranger or tamper)
+        return message
+
+    async def do_raw_again(self, to: str, sessions: list[str], message: dict[str, object], token: str) -> None:
+        """The same message once more, for each session."""
+        await self._raw(to, sessions, message, token, False)
+
+    async def _raw(
+        self, to: str, sessions: list[str], message: dict[str, object], token: str, forged: bool
+    ) -> None:
+        for url in self._env["INTERLINK_URL"].split(","):
+            for route in sessions:
+                status = await to_thread.run_sync(raw.post, url, f"{to}#{route}", message)
+                self.emit(
+                    "raw", "raw.send", status=status, session=route, token=token, msg_id=message["msg_id"], to=to,
+                    forged=forged,
+                )  # fmt: skip
 
     # --- links, files, looks --------------------------------------------------------------------------
 

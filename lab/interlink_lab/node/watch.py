@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from interlink_lab.fixtures.agent import NOTICE_ID, TOKEN
+from interlink_lab.tokens import NOTICE_ID, TOKEN
 
 LOOK_S = 0.02
 BUSY_SHARE = 5  # a look that took 10 ms is followed by at least 50 ms without one
@@ -107,6 +107,7 @@ class Watch:
                 sender=key[0], msg_id=key[1], delivery_id=key[2], seq=record.get("seq"), state=record["state"],
                 alias=record.get("alias", ""), superseded_by=record.get("superseded_by", ""),
                 token=token[1] if token else "", task=message.get("task_id", ""), status=message.get("status", ""),
+                ts=message.get("ts", 0), reply_to=message.get("reply_to", ""),
                 local="local" in record,
             )  # fmt: skip
         for tomb in value.get("tombstones", ()):

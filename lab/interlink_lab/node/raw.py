@@ -1,0 +1,32 @@
+"""Messages made by the lab itself with a host's key, or with none: copies, collisions, forgeries, strangers."""
+
+import http.client
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from interlink_lab.wire import Signer, send_body
+
+TIMEOUT_S = 10.0
+
+
+def sign(key_file: Path | None, to: str, text: str, fields: dict[str, Any], tamper: bool) -> dict[str, object]:
+    """A message of the key in the file (none: of a new key); `tamper`: its text is changed after the signing."""
+    signer = Signer.fresh() if key_file is None else Signer.load(key_file)
+    message = signer.message(to, text, **fields)
+    if tamper:
+        message["text"] = f"{message['text']} "
+    return message
+
+
+def post(url: str, route: str, message: dict[str, object]) -> int:
+    """Give it to a relay; the HTTP status. OSError."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
+    try:
+        connection.request("POST", "/send", send_body(route, message), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()

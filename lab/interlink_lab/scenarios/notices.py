@@ -1,0 +1,72 @@
+"""Waking: one listener a session, one notice a reservation, nobody woken for what is consumed."""
+
+from interlink_lab.fixtures.policy import Policy
+from interlink_lab.run import Run
+from interlink_lab.scenarios.base import scenario
+from interlink_lab.topology import two_hosts
+
+
+@scenario("pile-up", "every Stop starts one more listener: one listens, one wake comes", two_hosts())
+async def pile_up(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(4, 20)):
+        await bob.turn()
+        await bob.idle()
+    await bob.armed()
+    for _ in range(run.times(2, 10)):
+        await alice.send(bob)
+        await run.settled()
+        await bob.armed()
+
+
+@scenario("passed-over", "a notice whose messages were consumed meanwhile wakes nobody", two_hosts())
+async def passed_over(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(1, 5)):
+        await bob.armed()
+        await bob.kill("listener")
+        since = run.history.now
+        await alice.send(bob)
+        await run.event("inbox", party="bob", since=since)
+        await bob.turn(look=True)
+        await run.settled()
+        await bob.armed()
+        await run.quiet(2.0)
+    await alice.send(bob)
+    await run.settled()
+
+
+@scenario(
+    "reservation",
+    "unread mail is announced again by the schedule: no arrival or restart brings it forward",
+    two_hosts(),
+)
+async def reservation(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.set_policy(Policy(ack="never"))
+    since = run.history.now
+    await alice.send(bob, "first")
+    for number in range(run.times(2, 6)):
+        seen = await run.count("inbox", number + 1, party="bob", since=since)
+        await alice.send(bob, "comes during a reservation")
+        await run.quiet(0.3)
+        if seen == 2:
+            await bob.disconnect()
+            await bob.connect()
+    await bob.set_policy(Policy())
+    await run.settled()
+
+
+@scenario(
+    "host-killed", "a killed host's listener ends and consumes nothing; the resumed host is woken", two_hosts()
+)
+async def host_killed(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(1, 5)):
+        await bob.armed()
+        await bob.kill()
+        await run.event("exit", party="bob.host")
+        await alice.send(bob, session=bob.session)
+        await run.until(lambda: not run.ledger.is_armed("bob"), "the listener of the dead host to end")
+        await bob.start("resume")
+        await run.settled()
