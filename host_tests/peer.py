@@ -80,7 +80,7 @@ def http(bus: Relay) -> Client:
 class Desk:
     """One host. `theirs`: the folder of the Rust programs, None for ours; `key`: a key of the test's own.
 
-    `home`: another desk's home, whose key, peers and state this one then uses.
+    `home`: another desk's home, whose key, peers and state this one then uses. `start_in`: the server's folder.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Desk:
         home: Path | None = None,
         session: str = "",
         args: Sequence[str] = (),
+        start_in: str = "",
         **env: str,
     ) -> None:
         self.name = name
@@ -101,6 +102,7 @@ class Desk:
         self.home = home or folder / name
         self.theirs = theirs
         self.args = list(args)
+        self.start_in = start_in
         self.env = host_environment(self.home, url, name, INTERLINK_TRUST="tools", **env)
         self._client: RawClient | None = None
         self._calls = 0
@@ -161,6 +163,8 @@ class Desk:
     def start(self) -> None:
         """Start the server and shake hands."""
         argv = program("interlink-mcp", None if self.theirs is None else str(self.theirs))
+        if self.start_in:
+            argv = ["env", "-C", self.start_in, *argv]
         self._client = RawClient([*argv, "--session", self.session, *self.args], self.env)
         self._client.handshake()
 

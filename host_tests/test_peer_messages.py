@@ -137,15 +137,17 @@ def test_repeats_and_forgeries(pair: tuple[Desk, Desk], bus: Relay) -> None:
 @pytest.mark.req("B7", "B4")
 def test_two_sessions_of_one_identity(bus: Relay, tmp_path: Path, peer: Callable[[], Path]) -> None:
     """The same key in both makes, on one machine and one state root: each writes to `self`."""
-    with Desk(tmp_path, "ours", bus.url, session=FIRST) as ours:
-        with Desk(tmp_path, "ours", bus.url, peer(), home=ours.home, session=SECOND) as theirs:
-            befriend(ours, theirs)
-            there = ours.send(theirs, "to my other session")
-            (found,) = theirs.got(there)
-            assert found.receipt["sender"] == ours.key and found.body == "to my other session"
-            back = theirs.send(ours, "and back", in_reply_to=there)
-            (answer,) = ours.got(back)
-            assert answer.petname == "self" and answer.task() == (None, None, there)
-            alone = theirs.post("self", "the only other session")
-            ours.got(alone)
-            assert theirs.acknowledge(found) == 1 and len(ours.fetch()) == 2
+    with (
+        Desk(tmp_path, "ours", bus.url, session=FIRST) as ours,
+        Desk(tmp_path, "ours", bus.url, peer(), home=ours.home, session=SECOND) as theirs,
+    ):
+        befriend(ours, theirs)
+        there = ours.send(theirs, "to my other session")
+        (found,) = theirs.got(there)
+        assert found.receipt["sender"] == ours.key and found.body == "to my other session"
+        back = theirs.send(ours, "and back", in_reply_to=there)
+        (answer,) = ours.got(back)
+        assert answer.petname == "self" and answer.task() == (None, None, there)
+        alone = theirs.post("self", "the only other session")
+        ours.got(alone)
+        assert theirs.acknowledge(found) == 1 and len(ours.fetch()) == 2
