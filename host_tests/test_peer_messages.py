@@ -151,3 +151,29 @@ def test_two_sessions_of_one_identity(bus: Relay, tmp_path: Path, peer: Callable
         alone = theirs.post("self", "the only other session")
         ours.got(alone)
         assert theirs.acknowledge(found) == 1 and len(ours.fetch()) == 2
+
+
+@pytest.mark.req("B7", "G5")
+@pytest.mark.parametrize("make", MAKES)
+def test_a_copy_for_another_session_of_the_key(make: str, tmp_path: Path, peer: Callable[[], Path]) -> None:
+    """The signature does not bind the session: ours remembers for the whole identity, theirs stores it again."""
+    bus = relay(tmp_path / "relay", "ours", peer())
+    bus.start()
+    theirs = peer() if make == "theirs" else None
+    try:
+        with (
+            Desk(tmp_path, "bob", bus.url, theirs, session=FIRST) as first,
+            Desk(tmp_path, "bob", bus.url, theirs, home=first.home, session=SECOND) as second,
+        ):
+            friend = Signer.fresh()
+            first.call("add_peer", petname="friend", key=friend.public)
+            once, end = (friend.message(first.key, text) for text in ("captured", "the end"))
+            client = http(bus)
+            client.send(first.route, once)
+            first.got(str(once["msg_id"]))
+            client.send(second.route, once)
+            client.send(second.route, end)
+            second.got(str(end["msg_id"]))
+            assert len(second.fetch()) == (1 if make == "ours" else 2)
+    finally:
+        bus.stop()

@@ -1,8 +1,9 @@
 """`just bench`: the figures P1 to P6, a table and a JSON file.
 
-    python -m interlink_lab.bench [--only P1,P3] [--quick] [--peer] [--out FILE]
+    python -m interlink_lab.bench [--only P1,P3] [--quick] [--peer] [--repeat N] [--out FILE]
 
-`--peer` does the same work with the binaries in INTERLINK_PEER_DIR, in the same run, and prints the ratios.
+`--peer` does the same work with the peer's binaries (INTERLINK_PEER_DIR, else as `hosts-install` put them), in
+the same run, and prints the ratios with what they should be.
 The disk's own sync time is measured beside it, since it bounds what durable can mean.
 """
 
@@ -18,7 +19,8 @@ from typing import Any
 
 from interlink_lab.bench import measures
 from interlink_lab.bench.inside import p4_inside
-from interlink_lab.bench.rig import Rig, disk_sync_ms
+from interlink_lab.bench.rig import Rig, disk_sync_ms, median
+from interlink_lab.tools import hosts
 
 # figure -> (goal, "at most" or "at least")
 GOALS: dict[str, tuple[float, str]] = {
@@ -35,6 +37,16 @@ GOALS: dict[str, tuple[float, str]] = {
     "P5.server_cpu_pct": (0.3, "at most"),
     "P6.wait_ms": (150, "at most"),
     "P6.initialize_ms": (1500, "at most"),
+}
+
+# figure -> (goal of ours / peer, "at most" or "at least")
+RATIOS: dict[str, tuple[float, str]] = {
+    "P1.median_ms": (0.25, "at most"),
+    "P2.1000_per_s": (5, "at least"),
+    "P2.4000_per_s": (10, "at least"),
+    "P3.1_per_s": (1, "at least"),
+    "P3.16_per_s": (3, "at least"),
+    "P3.64_per_s": (3, "at least"),
 }
 
 
@@ -57,41 +69,52 @@ def plan(quick: bool) -> dict[str, Callable[[Rig], measures.Numbers]]:
     }
 
 
-def run(folder: str | None, names: list[str], quick: bool) -> dict[str, float]:
-    """All figures of one implementation, as `P1.median_ms` and so on."""
-    out: dict[str, float] = {}
+def run(folders: list[str | None], names: list[str], quick: bool, repeat: int) -> list[dict[str, float]]:
+    """All figures of each implementation, as `P1.median_ms` and so on.
+
+    One figure after the other, the implementations in turn, so that both meet the same disk and the same
+    neighbours; of several rounds the median.
+    """
+    rounds: list[dict[str, list[float]]] = [{} for _ in folders]
     for name, measure in plan(quick).items():
         if name not in names:
             continue
-        sys.stderr.write(f"{'peer' if folder else 'ours'}: {name} ...\n")
-        rig = Rig(folder)
-        try:
-            out |= {f"{name}.{k}": v for k, v in measure(rig).items()}
-        finally:
-            rig.close()
-    return out
+        for number in range(repeat):
+            for folder, seen in zip(folders, rounds, strict=True):
+                sys.stderr.write(f"{'peer' if folder else 'ours'}: {name} ({number + 1} of {repeat}) ...\n")
+                rig = Rig(folder)
+                try:
+                    for figure, value in measure(rig).items():
+                        seen.setdefault(f"{name}.{figure}", []).append(value)
+                finally:
+                    rig.close()
+    return [{figure: median(values) for figure, values in seen.items()} for seen in rounds]
 
 
 def table(ours: dict[str, float], peer: dict[str, float] | None) -> str:
     """The figures with goals, and the peer's beside them."""
     head = f"{'figure':<36}{'ours':>12}{'goal':>18}"
-    lines = [head + (f"{'peer':>12}{'ours/peer':>11}" if peer is not None else "")]
+    lines = [head + (f"{'peer':>12}{'ours/peer':>11}{'goal':>18}" if peer is not None else "")]
     for name in dict.fromkeys((*ours, *(peer or {}))):
         value = ours.get(name)
         line = f"{name:<36}{_number(value):>12}"
-        goal = GOALS.get(name)
-        if goal is not None and value is not None:
-            bound, kind = goal
-            met = value <= bound if kind == "at most" else value >= bound
-            line += f"{('' if met else '! ') + kind + ' ' + format(bound, 'g'):>18}"
-        else:
-            line += " " * 18
+        line += f"{_goal(GOALS.get(name), value):>18}"
         if peer is not None:
             other = peer.get(name)
             line += f"{_number(other):>12}"
-            line += f"{value / other:>11.2f}" if value is not None and other else ""
+            ratio = value / other if value is not None and other else None
+            line += "" if ratio is None else f"{ratio:>11.2f}{_goal(RATIOS.get(name), ratio):>18}"
         lines.append(line.rstrip())
     return "\n".join(lines)
+
+
+def _goal(goal: tuple[float, str] | None, value: float | None) -> str:
+    """The goal, with a mark where it is missed."""
+    if goal is None or value is None:
+        return ""
+    bound, kind = goal
+    met = value <= bound if kind == "at most" else value >= bound
+    return f"{'' if met else '! '}{kind} {bound:g}"
 
 
 def _number(value: float | None) -> str:
@@ -104,17 +127,19 @@ def main() -> None:
     parser.add_argument("--only", default="P1,P2,P3,P4,P5,P6", help="comma-separated figures")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, for a first look")
     parser.add_argument("--peer", action="store_true", help="also the binaries in INTERLINK_PEER_DIR")
+    parser.add_argument("--repeat", type=int, default=1, help="rounds of each figure; the median is shown")
     parser.add_argument("--out", default="", help="JSON file; default bench-results/TIME.json")
     args = parser.parse_args()
     names = [n.strip().upper() for n in args.only.split(",")]
-    folder = os.environ.get("INTERLINK_PEER_DIR") or None
-    if args.peer and folder is None:
-        sys.exit("set INTERLINK_PEER_DIR to the folder with the peer's binaries")
+    theirs = hosts.peer() if args.peer else None
+    if args.peer and theirs is None:
+        sys.exit("no binaries of the peer: run ./dev hosts-install peer, or set INTERLINK_PEER_DIR")
+    folder = None if theirs is None else str(theirs)
     out = Path(args.out or Path("bench-results") / f"{time.strftime('%Y%m%d-%H%M%S')}.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     disk = disk_sync_ms(out.parent)
-    ours = run(None, names, args.quick)
-    peer = run(folder, names, args.quick) if folder is not None else None
+    found = run([None, folder] if args.peer else [None], names, args.quick, args.repeat)
+    ours, peer = found[0], found[1] if args.peer else None
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     result: dict[str, Any] = {"machine": machine, "disk": disk, "ours": ours, "peer": peer}
     out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
