@@ -36,6 +36,6 @@ class Ledger:
         """Tokens of accepted messages that are not consumed yet."""
         return {token for msg_id, token in self._accepted.items() if msg_id not in self._done} - self._tokens_done
 
-    def is_armed(self, host: str) -> bool:
-        """Whether a listener holds the lock of the session that the host's hooks have."""
-        return self._armed.get(self._sessions.get(host, ""), False)
+    def is_armed(self, host: str, session: str | None = None) -> bool:
+        """Whether a listener holds the lock of a session (None: the one that the host's hooks have)."""
+        return self._armed.get(session or self._sessions.get(host, ""), False)

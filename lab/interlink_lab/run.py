@@ -69,7 +69,10 @@ class HostHandle:
         self._numbers = 0
 
     async def start(self, source: str = "startup", **config: Any) -> None:
-        """Start the host process, which starts its server and arms. `source`: startup, resume or continue."""
+        """Start the host process, which starts its server and arms. `source`: startup, resume or continue.
+
+        A Codex thread has a first turn besides, which binds its server.
+        """
         run, spec = self.run, self.spec
         binary = "interlink-mcp"
         config = {
@@ -79,20 +82,28 @@ class HostHandle:
             "policy": self.policy.data(),
             "server": [binary],
             "env": {**run.topology.env, **spec.env},
+            **spec.options,
             **config,
         }
         await self.node.remote.call("host_start", name=self.name, config=config)
         await self.call("idle")  # answered once the server is up
+        if spec.kind == "codex":
+            await self.turn()
 
     async def call(self, op: str, **args: Any) -> Any:
         """An operation of the fixture. RemoteFailed where it is dead."""
         return await self.node.remote.call("host", name=self.name, op=op, args=args)
 
+    async def turn(self, **options: Any) -> None:
+        """A turn of the user, to its end. RemoteFailed."""
+        await self.call("turn", **options)
+        await self.run.until(lambda: self.call("idle"), f"the end of a turn of {self.name}")
+
     async def send(self, to: "HostHandle | str", text: str = "", **arguments: Any) -> str | None:
         """Send a message with a token of its own; its msg_id, None where the product refused or died."""
         self._numbers += 1
         token = f"m:{self.name}-{self._numbers}"
-        name = to if isinstance(to, str) else to.name
+        name = to if isinstance(to, str) else self._route(to, arguments)
         try:
             sent: str | None = await self.call("send", to=name, text=f"[[{token}]] {text}", **arguments)
         except RemoteFailed:
@@ -119,6 +130,12 @@ class HostHandle:
         """The same bytes once more, for each of these sessions."""
         token = message["text"].partition("]]")[0].removeprefix("[[")
         await self.node.remote.call("raw_again", to=to.key, sessions=sessions, message=message, token=token)
+
+    def _route(self, to: "HostHandle", arguments: dict[str, Any]) -> str:
+        """The petname of a host; where its identity has several sessions, its session goes into the arguments."""
+        if sum(other.key == to.key for other in self.run.hosts.values()) > 1:
+            arguments.setdefault("session", to.session)
+        return "self" if to.key == self.key else to.spec.identity or to.name
 
     async def kill(self, role: str = "host") -> bool:
         """SIGKILL for `host`, `server` or `listener`; whether there was something to kill."""
@@ -159,9 +176,10 @@ class HostHandle:
         )
         return found
 
-    async def armed(self) -> None:
-        """Wait until a listener holds the lock of the inbox."""
-        await self.run.until(lambda: self.run.ledger.is_armed(self.name), f"a listener of {self.name}")
+    async def armed(self, session: str | None = None) -> None:
+        """Wait until a listener holds the lock of the inbox: of the hooks' session, or of this one."""
+        ledger = self.run.ledger
+        await self.run.until(lambda: ledger.is_armed(self.name, session), f"a listener of {self.name}")
 
     def link(self, relay: str) -> str:
         return f"{self.name}-{relay}"
@@ -237,6 +255,10 @@ class Run:
         """Let time pass: the span of a scenario in which nothing is to happen."""
         self.note("quiet", seconds=seconds)
         await anyio.sleep(seconds)
+
+    def claim(self, name: str, ok: bool, text: str) -> None:
+        """What a scenario itself says must hold, and whether it did: an event that the checker judges."""
+        self.note("claim", name=name, ok=bool(ok), text=text)
 
     async def settled(self, guard_s: float = GUARD_S) -> bool:
         """Wait until every accepted message is acknowledged or superseded. False after the guard time: whether
@@ -325,7 +347,7 @@ class Run:
         for host in self.hosts.values():
             for name in host.spec.trusts:
                 other = self.hosts[name]
-                if host.key in [self.hosts[n].key for n in other.spec.trusts] and other.spec.kind == "claude":
+                if host.key in [self.hosts[n].key for n in other.spec.trusts]:
 
                     async def sees(host: HostHandle = host, other: HostHandle = other) -> bool:
                         return other.session in await host.call("tool", tool="list_peers", arguments={})

@@ -44,7 +44,8 @@ class HostSpec:
     """One host: a home, a key, a state root; a Claude or Codex fixture with its server.
 
     `identity`: another host's name whose key this one has too (two sessions of one identity on one machine, in
-    one state root). `linked`: a TCP proxy stands between it and each relay.
+    one state root). `linked`: a TCP proxy stands between it and each relay. `options`: more of the fixture's
+    configuration (Codex: `version`, `ephemeral`, `answers`).
     """
 
     name: str
@@ -56,6 +57,7 @@ class HostSpec:
     linked: bool = True
     relays: tuple[str, ...] = ()  # none: all
     session: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

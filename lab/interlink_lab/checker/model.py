@@ -39,6 +39,7 @@ class Stored:
     alias: str = ""
     ts: int = 0
     reply_to: str = ""
+    ephemeral: bool = False
     states: list[tuple[float, str, str]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -48,7 +49,8 @@ class Stored:
 
     @property
     def progress(self) -> bool:
-        return self.status == "update"
+        """Wakes nobody: progress, or ephemeral."""
+        return self.status == "update" or self.ephemeral
 
     @property
     def consumed_at(self) -> float | None:
@@ -100,6 +102,7 @@ class Facts:
                     first=event, alias=event.get("alias", ""),
                     ts=event.get("ts", 0),
                     reply_to=event.get("reply_to", ""),
+                    ephemeral=event.get("ephemeral", False),
                 )  # fmt: skip
             entry.states.append((event["t"], event["state"], event["superseded_by"]))
             entry.events.append(event)

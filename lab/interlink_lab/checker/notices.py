@@ -52,14 +52,18 @@ def exit_2_is_a_wake(facts: Facts) -> Iterator[Violation]:
 def notices(facts: Facts) -> dict[str, list[Notice]]:
     """By session: what was handed to its host, by time."""
     found: dict[str, list[Notice]] = defaultdict(list)
+    reserved: dict[str, float] = {}
     for event in facts.of("inbox", "queue"):
         if event["kind"] == "inbox" and (event["what"] != "notice" or not event["notice"]):
             continue
-        if event["kind"] == "queue" and (not event["notice"] or event["outcome"] == "failed"):
-            continue  # a definite failure costs no step (M25)
-        found[event["session"]].append(
-            Notice(event["t"], event["session"], event["notice"], event.get("through"), event)
-        )
+        at = event["t"]
+        if event["kind"] == "queue":
+            # Tries of one handoff have one reservation, which began with the first; one that succeeded ends it.
+            at = reserved.setdefault(event["notice"], at)
+            if not event["notice"] or event["outcome"] not in ("ok", "timeout"):
+                continue  # a definite failure costs no step (M25)
+            del reserved[event["notice"]]
+        found[event["session"]].append(Notice(at, event["session"], event["notice"], event.get("through"), event))
     return found
 
 
@@ -101,7 +105,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
             host = before.event["party"].partition(".")[0]
             gap, least = after.at - before.at, schedule[min(attempt, len(schedule) - 1)] * (1 - TOLERANCE)
             attempt += 1
-            if gap >= least or _explained(facts, host, before.at, after.at):
+            if gap >= least or _asked(facts, after) or _explained(facts, host, before.at, after.at):
                 continue
             yield Violation(
                 "duplicate-notice",
@@ -123,6 +127,11 @@ def _explained(facts: Facts, host: str, begin: float, end: float) -> bool:
         and e.get("code") not in (0, None)
         for e in facts.by_kind["exit"]
     )
+
+
+def _asked(facts: Facts, row: Notice) -> bool:
+    """Whether somebody asked for this handoff by `failed_deliveries` (`asked` events)."""
+    return any(e["t"] <= row.at and e["notice"] == row.ident for e in facts.by_kind["asked"])
 
 
 def _woken(facts: Facts) -> Iterator[tuple[str, str, Event]]:
@@ -168,8 +177,12 @@ def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
         for row in rows:
             worthy = _unread(records[session], row.at, SEEN_LATE_S)
             progress = _unread(records[session], row.at, SEEN_LATE_S, progress=True)
-            if row.event["kind"] == "inbox" and progress and not worthy:
+            if progress and not worthy:
                 yield Violation("progress-wakes-nobody", "a notice for progress alone", [row.event])
+            host = row.event["party"].partition(".")[0]
+            excused = _asked(facts, row) or facts.faulty(row.at - 2, row.at + 1, host, kinds=STORAGE)
+            if row.event["kind"] == "queue" and not worthy and not progress and not excused:
+                yield Violation("consumed-wakes-nobody", "a queued notice, and nothing was unread", [row.event])
 
 
 def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:

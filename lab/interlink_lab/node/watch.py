@@ -109,6 +109,7 @@ class Watch:
                 token=token[1] if token else "", task=message.get("task_id", ""), status=message.get("status", ""),
                 ts=message.get("ts", 0), reply_to=message.get("reply_to", ""),
                 local="local" in record,
+                ephemeral=record.get("local", {}).get("class") == "ephemeral",
             )  # fmt: skip
         for tomb in value.get("tombstones", ()):
             key = (tomb["sender"], tomb["msg_id"], tomb.get("delivery_id", ""))

@@ -1,0 +1,74 @@
+"""Invariants of a Codex host, and of what a scenario itself says."""
+
+from collections.abc import Iterator
+
+from interlink_lab.checker.model import Facts, Violation
+from interlink_lab.checker.notices import SLACK_S, STORAGE
+from interlink_lab.history import Event
+
+
+def claims_hold(facts: Facts) -> Iterator[Violation]:
+    """claims-hold: what a scenario says of the product's answers is so."""
+    for event in facts.by_kind["claim"]:
+        if not event["ok"]:
+            yield Violation("claims-hold", f"{event['name']}: {event['text']}", [event])
+
+
+def calls_are_right(facts: Facts) -> Iterator[Violation]:
+    """queue-call: `codex queue` gets the thread, one bounded argument and its CODEX_HOME (X2, H11)."""
+    for event in facts.by_kind["queue"]:
+        if event.get("wrong"):
+            yield Violation("queue-call", event["wrong"], [event])
+
+
+def hooks_answer_nothing(facts: Facts) -> Iterator[Violation]:
+    """hook-answer: what binds a thread answers nothing that a host takes for output or a failure (H12, X1)."""
+    for event in facts.by_kind["hook.failed"]:
+        host = event["party"].partition(".")[0]
+        if not event["gone"] and not facts.faulty(event["t"] - 1, event["t"] + 1, host, kinds=STORAGE):
+            yield Violation("hook-answer", f"{event['hook']}: {event['error'][:100]}", [event])
+
+
+def the_queue_goes_on(facts: Facts) -> Iterator[Violation]:
+    """queue-goes-on: a bound thread with unread mail gets notices by the schedule (H10)."""
+    bound = max(facts.schedule_s) + SLACK_S
+    calls: dict[str, list[Event]] = {}
+    for event in facts.by_kind["queue"]:
+        calls.setdefault(event["session"], []).append(event)
+    for host, spec in facts.hosts.items():
+        if spec.get("kind") != "codex":
+            continue
+        for session, begin, end in _bound(facts, host):
+            for entry in facts.stored:
+                if entry.session != session or entry.progress or entry.states[-1][1] == "undeliverable":
+                    continue
+                stop = min(end, entry.consumed_at if entry.consumed_at is not None else facts.ended)
+                times = [max(begin, entry.first["t"])]
+                times += [e["t"] for e in calls.get(session, ()) if times[0] < e["t"] < stop]
+                for a, b in zip(times, [*times[1:], stop], strict=True):
+                    if b - a <= bound or facts.faulty(a, b, host) or facts.quarantined(entry, a):
+                        continue
+                    yield Violation(
+                        "queue-goes-on",
+                        f"{entry.token or entry.msg_id} was unread for {b - a:.1f} s without a call of the queue",
+                        [entry.first],
+                    )
+                    break
+
+
+def _bound(facts: Facts, host: str) -> Iterator[tuple[str, float, float]]:
+    """(thread, begin, end) while a server of the host is bound."""
+    begun: tuple[str, float] | None = None
+    for event in facts.of("log", "exit"):
+        if event["party"] != f"{host}.server":
+            continue
+        if event["kind"] == "log" and event["event"] == "session":
+            begun = (event["fields"].get("id", ""), event["t"])
+        elif event["kind"] == "exit" and begun is not None:
+            yield *begun, event["t"]
+            begun = None
+    if begun is not None:
+        yield *begun, facts.ended
+
+
+CHECKS = (claims_hold, calls_are_right, hooks_answer_nothing, the_queue_goes_on)

@@ -1,0 +1,199 @@
+"""A Codex host: woken by its queue, whatever the queue program answers, and in whatever state its thread is."""
+
+import json
+from typing import Any
+
+from interlink_lab.history import Event
+from interlink_lab.remote import RemoteFailed
+from interlink_lab.run import HostHandle, Run
+from interlink_lab.scenarios.base import scenario
+from interlink_lab.topology import HostSpec, Topology, two_hosts
+
+# Answer of `codex queue` -> words that the saved failure must have. The first are in the short form too.
+WAYS = {
+    "locked": "database is locked",
+    "no-rollout": "no rollout found",
+    "hang": "unknown",
+    "killed": "137",
+    "ephemeral": "ephemeral thread does not support",
+    "no-session": "No active session found",
+    "embedded": "embedded app server",
+    "argument": "unexpected argument",
+    "queued-hang": "unknown",
+    "1 Error: [[not a token]] \x1b[31m": "Error",
+}
+SHORT_WAYS = 4
+
+
+async def status(host: HostHandle, msg_id: str | None) -> str:
+    """The state that `message_status` gives."""
+    text: str = await host.call("tool", tool="message_status", arguments={"msg_id": msg_id})
+    return text.split(": ", 1)[1].split(" ", 1)[0]
+
+
+async def failures(host: HostHandle) -> list[dict[str, Any]]:
+    """What `failed_deliveries` lists."""
+    found: list[dict[str, Any]] = json.loads(
+        await host.call("tool", tool="failed_deliveries", arguments={"action": "list"})
+    )
+    return found
+
+
+def calls(run: Run, host: HostHandle, since: float, **data: Any) -> list[Event]:
+    """Calls of the host's `codex queue` since then."""
+    return [e for e in run.history.of("queue", party=host.name, **data) if e["t"] >= since]
+
+
+@scenario("codex-cross-host", "messages in both directions between a Claude and a Codex host", two_hosts("codex"))
+async def codex_cross_host(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(3, 30)):
+        await alice.armed()
+        await alice.send(bob)
+        await bob.send(alice)
+        await run.settled()
+
+
+@scenario(
+    "codex-queue-failures",
+    "`codex queue` fails in each way: the failure is shown, nothing is lost, the schedule goes on",
+    two_hosts("codex"),
+)
+async def codex_queue_failures(run: Run) -> None:
+    bob = run.host("bob")
+    for way, words in list(WAYS.items())[: run.times(SHORT_WAYS, len(WAYS))]:
+        await _fails(run, bob, way, words)
+    await bob.call("answers", answers=["no-rollout"])
+    failed = await _sent_and_failed(run, bob, "by hand")
+    read: str = await bob.call("tool", tool="failed_deliveries", arguments={"action": "read", "id": failed["id"]})
+    run.claim("failed-read", "receive_messages" in read and "[[m:" not in read, f"action=read: {read[:200]}")
+    await bob.call("answers", answers=["real"])
+    await _recovered(run, bob, "by hand")
+
+
+async def _sent_and_failed(run: Run, bob: HostHandle, way: str) -> dict[str, Any]:
+    """A message whose handoff failed: its saved failure. Claims that the states are honest."""
+    msg_id = await run.host("alice").send(bob, f"while {way[:20]!r}".replace("[[", "(("))
+    found: list[dict[str, Any]] = await run.until(lambda: failures(bob), f"a saved failure after {way}")
+    state = await status(bob, msg_id)
+    run.claim("failed-state", state == "delivery_failed", f"{way}: state {state} with a saved failure")
+    run.claim("one-slot", len(found) == 1, f"{way}: {len(found)} saved failures of ordinary notices")
+    return found[0]
+
+
+async def _recovered(run: Run, bob: HostHandle, way: str) -> None:
+    """The schedule goes on: the message reaches the agent, and the saved failure is cleared."""
+    await run.settled()
+
+    async def cleared() -> bool:
+        return not await failures(bob)
+
+    await run.until(cleared, f"no saved failure after {way}")
+    await run.until(lambda: bob.call("idle"), f"an idle thread after {way}")
+
+
+async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
+    since = run.history.now
+    await bob.call("answers", answers=[way])
+    failed = await _sent_and_failed(run, bob, way)
+    run.claim("failed-reason", words in failed["reason"], f"{way}: the reason says {failed['reason'][:200]!r}")
+    tried = [e for e in calls(run, bob, since) if e["notice"] == failed["msg_id"]]
+    most = 1 if way in ("no-rollout", "ephemeral", "no-session", "argument", "hang", "queued-hang") else 3
+    run.claim("tries", len(tried) == most, f"{way}: {len(tried)} calls for a notice, {most} are due")
+    await bob.call("answers", answers=["real"])
+    await _recovered(run, bob, way)
+
+
+@scenario(
+    "codex-unloaded-and-paused",
+    "a thread that is busy, interrupted, not loaded or killed: what is queued runs later, in order",
+    two_hosts("codex"),
+)
+async def codex_unloaded_and_paused(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(1, 5)):
+        await _busy(run, alice, bob)
+        await _interrupted(run, alice, bob)
+        await _unloaded(run, alice, bob)
+    await _host_killed(run, alice, bob)
+
+
+async def _busy(run: Run, alice: HostHandle, bob: HostHandle) -> None:
+    since = run.history.now
+    await bob.call("turn", busy_s=1.5)
+    await alice.send(bob)
+    await run.until(lambda: calls(run, bob, since, outcome="ok"), "a queued notice")
+    await run.settled()
+    await run.until(lambda: bob.call("idle"), "an idle thread")
+    ended = next(e for e in run.history.of("turn.end", party="bob", cause="user") if e["t"] >= since)
+    woken = next(e for e in run.history.of("wake", party="bob") if e["t"] >= since)
+    run.claim("queued-behind-a-turn", woken["t"] >= ended["t"], "a queued turn runs after the busy one")
+
+
+async def _interrupted(run: Run, alice: HostHandle, bob: HostHandle) -> None:
+    await bob.call("turn", busy_s=600)
+    await run.event("turn", "bob", cause="user", since=run.history.now - 1)
+    await bob.call("interrupt")
+    since = run.history.now
+    msg_id = await alice.send(bob)
+    await run.until(lambda: len(calls(run, bob, since, outcome="ok")) >= 2, "the schedule beside a paused queue")
+    state = await status(bob, msg_id)
+    run.claim("no-more-than-queued", state == "host_queued", f"state {state} although no turn ran")
+    ran = [e for e in run.history.of("turn", party="bob") if e["t"] >= since]
+    run.claim("paused", not ran, "no turn runs while the queue is paused")
+    await bob.turn()
+    await run.settled()
+    await run.until(lambda: bob.call("idle"), "an idle thread")
+    shown = [e["text"] for e in run.history.of("wake", party="bob") if e["t"] >= since]
+    notices = [e["notice"] for e in calls(run, bob, since, outcome="ok")]
+    in_order = len(shown) == len(notices) and all(n in text for n, text in zip(notices, shown, strict=False))
+    run.claim("queue-order", in_order, f"{len(shown)} turns for the notices {notices}, in their order")
+
+
+async def _unloaded(run: Run, alice: HostHandle, bob: HostHandle) -> None:
+    await bob.call("unload")
+    since = run.history.now
+    msg_id = await alice.send(bob)
+    run.claim("accepted", msg_id is not None, "a message to an unloaded thread is taken")
+    await bob.call("load")
+    try:
+        text = await bob.call("tool", tool="receive_messages", arguments={})
+    except RemoteFailed as exc:
+        text = str(exc)
+    run.claim("unbound", "not bound" in text, f"a loaded thread without a turn answers {text[:120]!r}")
+    stored = [e for e in run.history.of("record", party="bob") if e["t"] >= since and e["new"]]
+    run.claim("unbound-polls-nothing", not stored, "nothing is stored before a hook bound the thread")
+    await bob.turn()
+    await run.settled()
+    await run.until(lambda: bob.call("idle"), "an idle thread")
+
+
+async def _host_killed(run: Run, alice: HostHandle, bob: HostHandle) -> None:
+    """A host that is killed amid a turn leaves its queue paused; the user's next turn runs it."""
+    since = run.history.now
+    await bob.call("turn", busy_s=600)
+    await alice.send(bob)
+    await run.until(lambda: calls(run, bob, since, outcome="ok"), "a queued notice")
+    await bob.kill()
+    await run.event("exit", "bob.host", since=since)
+    await bob.start("resume")
+    await run.settled()
+
+
+@scenario(
+    "codex-ephemeral",
+    "a thread that cannot be queued to: failures are shown, and its mail is there at the next turn of the user",
+    Topology(
+        hosts=(
+            HostSpec(name="alice", trusts=("bob",)),
+            HostSpec(name="bob", kind="codex", trusts=("alice",), options={"ephemeral": True}),
+        )
+    ),
+)
+async def codex_ephemeral(run: Run) -> None:
+    bob = run.host("bob")
+    for _ in range(run.times(1, 5)):
+        failed = await _sent_and_failed(run, bob, "ephemeral")
+        run.claim("failed-reason", "ephemeral" in failed["reason"], f"the reason says {failed['reason'][:200]!r}")
+        await bob.turn(look=True)
+        await run.settled()
