@@ -88,15 +88,15 @@ class HostHandle:
         await self.node.remote.call("host_start", name=self.name, config=config)
         await self.call("idle")  # answered once the server is up
         if spec.kind == "codex":
-            await self.turn()
+            await self.whole_turn()
 
     async def call(self, op: str, **args: Any) -> Any:
         """An operation of the fixture. RemoteFailed where it is dead."""
         return await self.node.remote.call("host", name=self.name, op=op, args=args)
 
-    async def turn(self, **options: Any) -> None:
+    async def whole_turn(self, **options: Any) -> None:
         """A turn of the user, to its end. RemoteFailed."""
-        await self.call("turn", **options)
+        await self.turn(**options)
         await self.run.until(lambda: self.call("idle"), f"the end of a turn of {self.name}")
 
     async def send(self, to: "HostHandle | str", text: str = "", **arguments: Any) -> str | None:

@@ -10,6 +10,7 @@ from interlink_lab.history import Event
 from interlink_lab.tokens import NOTICE_ID, TOKEN
 
 SLACK_S = 8.0  # a loaded machine; a wake that never comes is later than that
+START_LATE_S = 5.0  # `codex queue` starts that much later than its notice is decided on, at the most
 SEEN_LATE_S = 1.0  # the watcher sees a change a little later than it is made
 TOLERANCE = 0.15  # of an interval of the schedule, for clocks that are read at two places
 CRASH_WINDOW_S = 2.0  # a notice before a crash may be handed off again (M9)
@@ -175,8 +176,9 @@ def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
         yield Violation(name, f"{host} was woken at {event['t']:.3f} s and {why}", [event])
     for session, rows in notices(facts).items():
         for row in rows:
-            worthy = _unread(records[session], row.at, SEEN_LATE_S)
-            progress = _unread(records[session], row.at, SEEN_LATE_S, progress=True)
+            margin = START_LATE_S if row.event["kind"] == "queue" else SEEN_LATE_S
+            worthy = _unread(records[session], row.at, margin)
+            progress = _unread(records[session], row.at, margin, progress=True)
             if progress and not worthy:
                 yield Violation("progress-wakes-nobody", "a notice for progress alone", [row.event])
             host = row.event["party"].partition(".")[0]
