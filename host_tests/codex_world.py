@@ -26,7 +26,7 @@ from support.keys import ALICE, BOB
 from support.relay import RelayProcess
 from support.setup import install
 
-from host_tests import recorder
+from host_tests import leftovers, recorder
 from host_tests.codex_host import Client, CodexHome
 from host_tests.fake_messages_api import Answer, Say, Turn, Use
 from host_tests.fake_responses_api import FakeResponses
@@ -130,6 +130,7 @@ def a_world(program: Path, **settings: str) -> Iterator[World]:
     """A world in a home of its own; `settings` go into the server's part of the configuration."""
     with contextmanager(isolation.one_home)():
         folder = Path(tempfile.mkdtemp(prefix="ilk-"))  # short: the daemon's socket is below it
+        left: list[leftovers.Left] = []
         try:
             me(BOB, alice=ALICE)
             with RelayProcess("--db", str(folder / "relay.db")) as relay, FakeResponses(agent) as api:
@@ -142,7 +143,9 @@ def a_world(program: Path, **settings: str) -> Iterator[World]:
                     yield world
                     assert not (folder / "home" / ".codex").exists(), "something ran without CODEX_HOME"
         finally:
+            left = leftovers.end(str(folder))
             shutil.rmtree(folder, ignore_errors=True)
+        assert not left, left
 
 
 def bound(world: World, client: Client, **start: Any) -> str:

@@ -32,7 +32,7 @@ def turn_of(items: list[dict[str, Any]]) -> Turn:
 
 
 class FakeResponses(FakeServer):
-    """The server; `requests` are (thread id, body) of the model steps so far.
+    """The server; `requests` are (thread id, body) of the model steps so far, `triggers` what began their turns.
 
     It expects what a real host sends: the one path, a stream, a model, the thread's id, tools.
     """
@@ -41,6 +41,7 @@ class FakeResponses(FakeServer):
         super().__init__()
         self.model = model
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.triggers: list[str] = []
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -63,6 +64,7 @@ class FakeResponses(FakeServer):
         self.expect(bool(thread), "a model step without a thread id")
         with self._lock:
             self.requests.append((thread, body))
+            self.triggers.append(_trigger(request))
             number = next(self._numbers)
         answer = self.model(turn_of(body.get("input") or []))
         if isinstance(answer, Fail):
@@ -70,6 +72,10 @@ class FakeResponses(FakeServer):
         done = {"type": "response.output_item.done", "output_index": 0, "item": _item(number, answer)}
         end = {"type": "response.completed", "response": {"id": f"resp_{number}"}}
         return stream_reply("".join(f"data: {json.dumps(event)}\n\n" for event in (done, end)))
+
+
+def _trigger(request: Request) -> str:
+    return str(json.loads(request.headers.get("x-codex-turn-metadata") or "{}").get("turn_trigger", ""))
 
 
 def _item(number: int, answer: Say | Use) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import pytest
 from host_tests.codex_world import (
     NOTICE,
     VERSIONS,
-    World,
     a_world,
     acknowledged,
     agent,
