@@ -1,7 +1,7 @@
 """The real Claude Code and the real Codex over one relay: a task is delegated, asked about, answered, done.
 
-Both models are scripted, both hosts are set up by `interlink setup`, and each is woken by notices alone. Paired are
-the newest versions and the oldest.
+Both models are scripted, both hosts are set up by `interlink setup`, and each is woken by notices alone. Paired
+are the newest versions and the oldest.
 """
 
 import os
@@ -163,14 +163,11 @@ def test_a_task_goes_to_codex_and_its_result_back(
             until(lambda: len(carol.results()) == 3, "the ends of Claude's turns")
             client.say(thread, "TOOL conversation_history")
             codexs = conversation(world.model_results("TOOL conversation_history")[-1])
+            assert all(is_done(record) for record in [*records(thread), *carols(home, session)])
             origins: list[Any] = [result.get("origin", {}).get("kind") for result in carol.results()]
-        assert origins == [
-            None,
-            "task-notification",
-            "task-notification",
-        ]  # delegated, asked, told: progress woke nobody
+        # Delegated by its user, then asked, then told: progress woke nobody.
+        assert origins == [None, "task-notification", "task-notification"]
         assert len(world.notices()) == 2  # the task, and the answer
-        assert all(is_done(record) for record in [*records(thread), *carols(home, session)])
         claudes = conversation(claudes_history(world, home, session))
     other = {"sender": "to", "to": "sender"}
     assert claudes == [entry._replace(direction=other[entry.direction]) for entry in codexs]
