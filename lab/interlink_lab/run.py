@@ -350,7 +350,7 @@ class Run:
                 if host.key in [self.hosts[n].key for n in other.spec.trusts]:
 
                     async def sees(host: HostHandle = host, other: HostHandle = other) -> bool:
-                        return other.session in await host.call("tool", tool="list_peers", arguments={})
+                        return other.session in await host.call("tool", tool="discover", arguments={})
 
                     await self.until(sees, f"{name} on {host.name}'s list")
 
