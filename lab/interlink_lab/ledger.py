@@ -25,6 +25,8 @@ class Ledger:
             if event["state"] == "receiver_acknowledged" or event["superseded_by"]:
                 self._done.add(event["msg_id"])
                 self._tokens_done.add(event["token"])
+        elif kind == "expect":
+            self._tokens_done |= set(event.get("lost", ()))
         elif kind in ("armed", "unarmed"):
             self._armed[event["session"]] = kind == "armed"
         elif kind == "start" and event["party"].endswith(".listener"):

@@ -1,8 +1,312 @@
-"""Random runs: a seed goes in, a topology, a workload and faults come out."""
+"""Random runs: a seed goes in; topology, workload and faults come out, the same ones each time.
 
+What happens in a run still depends on the machine; what is tried does not. At the end everything is healed, every
+host fetches and acknowledges, and the checker decides.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import anyio
+
+from interlink_lab.fixtures.policy import Policy
+from interlink_lab.history import Event
+from interlink_lab.nemesis import Fault, heal, inject, observed
+from interlink_lab.remote import RemoteFailed
+from interlink_lab.run import HostHandle, Run
 from interlink_lab.scenarios.base import Scenario
+from interlink_lab.topology import FAST, HostSpec, RelaySpec, Topology
+
+KILL_EVERY_S = 2.0  # one kill in so many seconds, over all parties
+WORK_EVERY_S = 1.2  # one piece of work in so many seconds, a host
+PATIENCE = 2.5  # a loaded machine gets so many times the span; what is left of the plan then is left out
+SETTLE_S = 150.0  # against hangs
+CLOCK_MS = 20_000
+LIMIT_BYTES = 1 << 20  # of one message's text
+POLICIES = (
+    Policy(),
+    Policy(ack="late", ack_after_s=1.5),
+    Policy(ack="never"),
+    Policy(lose=3),
+    Policy(reply=True),
+    Policy(execute=True),
+    Policy(fetch_next=True, limit=3),
+    Policy(busy_s=2.0),
+    Policy(fetch=False),
+)
+KILLS = (("kill-listener", "listener", 5), ("kill-server", "server", 3), ("kill-host", "host", 1))
+LINKS = ("partition", "drop-up", "drop-down", "reset", "refused", "slow")
+ROGUERY = (
+    "duplicate", "replay", "reorder", "delay", "forge", "429", "500", "lose-ack", "lose-answer", "garbage",
+)  # fmt: skip
+STORAGE = (
+    ("in-the-way", "mailbox"), ("disk-full", "disk"), ("slow-sync", "disk"), ("corrupt", "mailbox"),
+    ("truncate", "mailbox"), ("corrupt", "peers"), ("in-the-way", "inbox"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A fault at its time, s since the plan began; one lane's faults follow each other."""
+
+    at_s: float
+    fault: Fault
+
+    def row(self) -> dict[str, Any]:
+        return {"at": self.at_s, "fault": self.fault.kind, "target": self.fault.target,
+                "lasts": self.fault.lasts_s, **self.fault.options}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that a host does: `op` is send, burst, task, progress, post or policy."""
+
+    at_s: float
+    op: str
+    args: dict[str, Any]
+
+
+@dataclass
+class Plan:
+    """All of a run that the seed decides."""
+
+    seed: int
+    seconds: float
+    topology: Topology
+    lanes: dict[str, list[Timed]] = field(default_factory=dict)
+    work: dict[str, list[Work]] = field(default_factory=dict)
+
+    def faults(self) -> list[Fault]:
+        """Of all lanes."""
+        return [timed.fault for lane in self.lanes.values() for timed in lane]
+
+
+def make_plan(seed: int, seconds: float) -> Plan:
+    """The plan of a seed. Pure."""
+    random = Random(seed)
+    names = ("alice", "bob", "carol")[: random.choice((2, 2, 3))]
+    relays = tuple(
+        RelaySpec(name=f"r{n + 1}", rogue=n == 0 or random.random() < 0.5) for n in range(random.choice((1, 1, 2)))
+    )
+    hosts = tuple(
+        HostSpec(
+            name=name, trusts=tuple(n for n in names if n != name), policy=random.choice(POLICIES),
+            env=_settings(random),
+        )
+        for name in names
+    )  # fmt: skip
+    plan = Plan(seed, seconds, Topology(hosts=hosts, relays=relays, env=dict(FAST)))
+    _plan_kills(plan, random)
+    for host in hosts:
+        name = host.name
+        plan.lanes[f"{name}.link"] = _lane(random, seconds, 5.0, partial(_link_fault, random, name, relays))
+        plan.lanes[f"{name}.storage"] = _lane(random, seconds, 9.0, partial(_storage_fault, random, name))
+        plan.lanes[f"{name}.clock"] = _lane(random, seconds, 15.0, partial(_clock_fault, random, name))
+        plan.work[name] = _work(random, seconds, host, names)
+    for relay in relays:
+        if relay.rogue:
+            plan.lanes[f"{relay.name}.rogue"] = _lane(random, seconds, 3.0, partial(_roguery, random, relay.name))
+    return plan
+
+
+def _settings(random: Random) -> dict[str, str]:
+    """A host's own settings: now and then small bounds."""
+    found: dict[str, str] = {}
+    if random.random() < 0.3:
+        found["INTERLINK_MAILBOX_MAX_RECORDS"] = "8"
+    if random.random() < 0.3:
+        found["INTERLINK_POLL_BATCH"] = "2"
+    if random.random() < 0.3:
+        found["INTERLINK_ANSWER_MAX_BYTES"] = "8192"
+    if random.random() < 0.3:
+        found["INTERLINK_RENEW_AFTER_S"] = "4"
+    return found
+
+
+def _span(random: Random) -> float:
+    return round(random.uniform(0.4, 3.0), 2)
+
+
+def _lane(random: Random, seconds: float, every_s: float, make: Callable[[], Fault]) -> list[Timed]:
+    """Faults of one kind of work, about one in `every_s` seconds, at least one."""
+    found: list[Timed] = []
+    at_s = random.uniform(0, every_s)
+    while at_s < seconds or not found:
+        fault = make()
+        found.append(Timed(round(min(at_s, seconds * 0.8), 2), fault))
+        at_s += fault.lasts_s + random.uniform(0.5, 2 * every_s - 0.5)
+    return found
+
+
+def _plan_kills(plan: Plan, random: Random) -> None:
+    """Kills, pauses and second servers: one lane a party, so that two of them never meet in one process."""
+    names = [h.name for h in plan.topology.hosts]
+    relays = [r.name for r in plan.topology.relays]
+    for name in (*names, *relays):
+        plan.lanes[name] = []
+    count = max(4, round(plan.seconds / KILL_EVERY_S))
+    for number in range(count):
+        at_s = round((number + random.random()) * plan.seconds / count, 2)
+        down_s = round(random.uniform(0.05, 1.0), 2)
+        if random.random() < 0.2:
+            relay = random.choice(relays)
+            plan.lanes[relay].append(Timed(at_s, Fault("kill-relay", relay, down_s)))
+            continue
+        host = random.choice(names)
+        kind, part, _ = random.choices(KILLS, weights=[k[2] for k in KILLS])[0]
+        plan.lanes[host].append(Timed(at_s, Fault(kind, f"{host}.{part}", down_s)))
+    for name in names:
+        for _ in range(max(1, round(plan.seconds / 20))):
+            at_s = round(random.uniform(0, plan.seconds), 2)
+            part = random.choice(("server", "listener", "host"))
+            kind = random.choice(("pause", "pause", "two-servers"))
+            target = f"{name}.server" if kind == "two-servers" else f"{name}.{part}"
+            plan.lanes[name].append(Timed(at_s, Fault(kind, target, _span(random))))
+    for name in relays:
+        at_s = round(random.uniform(0, plan.seconds), 2)
+        kind = random.choice(("pause", "disk-full"))
+        plan.lanes[name].append(Timed(at_s, Fault(kind, name, _span(random))))
+    for lane in plan.lanes.values():
+        lane.sort(key=lambda timed: timed.at_s)
+
+
+def _link_fault(random: Random, host: str, relays: tuple[RelaySpec, ...]) -> Fault:
+    options = {} if random.random() < 0.5 else {"relay": random.choice(relays).name}
+    return Fault(random.choice(LINKS), f"{host}.link", _span(random), options)
+
+
+def _storage_fault(random: Random, host: str) -> Fault:
+    kind, part = random.choice(STORAGE)
+    return Fault(kind, f"{host}.{part}", _span(random))
+
+
+def _clock_fault(random: Random, host: str) -> Fault:
+    """Less than a message may be ahead of its receiver (G1), also when both clocks are bent."""
+    jump = random.choice((-1, 1)) * random.randrange(1000, CLOCK_MS)
+    return Fault("clock", f"{host}.clock", _span(random), {"clock_ms": jump})
+
+
+def _roguery(random: Random, relay: str) -> Fault:
+    return Fault(random.choice(ROGUERY), relay, _span(random), {"every": random.randrange(1, 4)})
+
+
+def _work(random: Random, seconds: float, host: HostSpec, names: tuple[str, ...]) -> list[Work]:
+    """What a host sends, posts and changes its mind about."""
+    others = [n for n in names if n != host.name]
+    found: list[Work] = []
+    at_s, number, large = 0.0, 0, False
+    while (at_s := at_s + random.expovariate(1 / WORK_EVERY_S)) < seconds:
+        number += 1
+        to, size = random.choice(others), random.choice((0, 0, 0, 200, 3000, 40_000))
+        if not large and random.random() < 0.03:
+            size, large = LIMIT_BYTES, True
+        op = random.choices(("send", "burst", "task", "progress", "post", "policy"), (60, 6, 10, 10, 6, 8))[0]
+        args: dict[str, Any] = {"to": to, "bytes": size, "prefix": f"{host.name}-w{number}-"}
+        if op == "burst":
+            args |= {"count": random.randrange(4, 20), "bytes": min(size, 3000)}
+        elif op == "progress":
+            args |= {"count": random.randrange(2, 8)}
+        elif op == "policy":
+            args = {"policy": random.choice(POLICIES).data()}
+        found.append(Work(round(at_s, 2), op, args))
+    return found
+
+
+# --- carrying it out ----------------------------------------------------------------------------------
 
 
 def random_scenario(seed: int, seconds: float) -> Scenario:
     """The random run of this seed."""
-    raise NotImplementedError(f"{seed} {seconds}")
+    plan = make_plan(seed, seconds)
+
+    async def body(run: Run) -> None:
+        await carry_out(run, plan)
+
+    return Scenario("random", f"{seconds:g} s from seed {seed}", plan.topology, body, span_s=seconds)
+
+
+async def carry_out(run: Run, plan: Plan) -> None:
+    """Faults and work over the span, then all healed, all fetched, and what the faults did is counted."""
+    run.note("plan", seed=plan.seed, seconds=plan.seconds,
+             lanes={name: [t.row() for t in lane] for name, lane in plan.lanes.items()})  # fmt: skip
+    began = run.history.now
+    async with anyio.create_task_group() as group:
+        for lane in plan.lanes.values():
+            group.start_soon(_run_lane, run, plan, began, lane)
+        for name, work in plan.work.items():
+            group.start_soon(_run_work, run, plan, began, run.host(name), work)
+    await heal(run)
+    run.note("healed")
+    for host in run.hosts.values():
+        await host.set_policy(Policy())
+        await host.call("turn", look=True)
+    await run.settled(SETTLE_S)
+    run.note("statistics", **statistics(run))
+
+
+async def _due(run: Run, plan: Plan, began: float, at_s: float) -> bool:
+    """Wait for a time of the plan. False once the machine is so late that the rest is left out."""
+    while (now := run.history.now - began) < at_s:
+        await anyio.sleep(at_s - now)
+    return now < plan.seconds * PATIENCE
+
+
+async def _run_lane(run: Run, plan: Plan, began: float, lane: list[Timed]) -> None:
+    for timed in lane:
+        if not await _due(run, plan, began, timed.at_s):
+            run.note("left.out", fault=timed.fault.kind, target=timed.fault.target)
+            continue
+        await inject(run, timed.fault)
+
+
+async def _run_work(run: Run, plan: Plan, began: float, host: HostHandle, work: list[Work]) -> None:
+    for item in work:
+        if not await _due(run, plan, began, item.at_s):
+            return
+        try:
+            await _do(run, host, item)
+        except RemoteFailed as exc:
+            run.note("work.failed", host=host.name, op=item.op, error=str(exc)[:200])
+
+
+async def _do(run: Run, host: HostHandle, item: Work) -> None:
+    args = dict(item.args)
+    if item.op == "policy":
+        await host.set_policy(Policy(**args["policy"]))
+    elif item.op == "post":
+        text = f"[[m:{args['prefix']}p]] a local event"
+        await host.command("interlink", "post", "--session", host.session, "--source", "lab",
+                           "--id", args["prefix"], text)  # fmt: skip
+    elif item.op == "task":
+        await host.call("burst", count=1, task_id=args["prefix"], **args)
+    elif item.op == "progress":
+        count, prefix = args.pop("count"), args.pop("prefix")
+        args["bytes"] = min(args["bytes"], 3000)
+        for number in range(count):
+            status = "result" if number == count - 1 else "update"
+            await host.call("burst", count=1, prefix=f"{prefix}{number}-", task_id=prefix, status=status, **args)
+    else:
+        args.setdefault("count", 1)
+        await host.call("burst", parallel=4, **args)
+
+
+def statistics(run: Run) -> dict[str, Any]:
+    """What was injected and what of it was seen to take effect, by kind; `kills`: processes seen to be killed."""
+    injected: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    killed: set[tuple[str, float]] = set()
+    faults: list[Event] = [e for e in run.history.events if e["kind"] == "fault"]
+    for fault in faults:
+        injected[fault["fault"]] += 1
+        effect = observed(run.history, fault)
+        if effect is None:
+            continue
+        seen[fault["fault"]] += 1
+        if fault["fault"].startswith("kill-"):
+            killed.add((effect["party"], effect["t"]))
+    return {"injected": dict(sorted(injected.items())), "observed": dict(sorted(seen.items())),
+            "kinds": len(seen), "kills": len(killed)}  # fmt: skip

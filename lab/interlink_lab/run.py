@@ -40,12 +40,15 @@ class RelayHandle:
         self.node = node
         self.addr = run.backend.relay_bind
         self.reached_at = ""
+        self._front = ""  # the rogue proxy's address
 
     async def start(self) -> None:
         """Start it, or start it again with the same files on the same address."""
         env = {**self.run.topology.env, **self.spec.env}
         self.addr = await self.node.remote.call("relay_start", addr=self.addr, args=list(self.spec.args), env=env)
-        self.reached_at = self.run.backend.relay_address(self.name, self.addr)
+        if self.spec.rogue and not self.reached_at:
+            self._front = await self.node.remote.call("rogue_open", bind=self.addr, target=self.addr)
+        self.reached_at = self.run.backend.relay_address(self.name, self._front or self.addr)
 
     async def kill(self) -> bool:
         """SIGKILL; whether there was something to kill."""
@@ -204,7 +207,8 @@ class Run:
         self.relays: dict[str, RelayHandle] = {}
         self.hosts: dict[str, HostHandle] = {}
         self.nodes: list[NodeHandle] = []
-        self.watch: Callable[[Event], None] | None = None
+        self.hooks: list[Callable[[Event], None]] = []  # told of each event
+        self.heals: dict[int, Callable[[], Awaitable[None]]] = {}  # what ends each fault that is on
 
     # --- for scenarios --------------------------------------------------------------------------------
 
@@ -274,17 +278,16 @@ class Run:
 
     def take(self, event: Event) -> None:
         """An event of any party."""
-        row = self.history.add(event)
-        self.ledger.take(row)
-        if self.watch is not None:
-            self.watch(row)
+        self._tell(self.history.add(event))
 
     def note(self, kind: str, **data: Any) -> None:
         """An event of the lab."""
-        row = self.history.note(kind, **data)
+        self._tell(self.history.note(kind, **data))
+
+    def _tell(self, row: Event) -> None:
         self.ledger.take(row)
-        if self.watch is not None:
-            self.watch(row)
+        for hook in list(self.hooks):
+            hook(row)
 
     async def _node(self, name: str) -> NodeHandle:
         node = await self.backend.start_node(name, lambda event: self.take(_under(name, event)))
@@ -414,7 +417,7 @@ async def open_run(
     async with anyio.create_task_group() as group:
         made = await make_backend(backend, folder, group, product)
         run = Run(topology, made, history, long, seed)
-        run.watch = watch
+        run.hooks += [watch] if watch else []
         try:
             await run.up()
             yield run

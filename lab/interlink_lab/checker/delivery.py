@@ -7,6 +7,7 @@ from interlink_lab.checker.model import Facts, Stored, Violation
 from interlink_lab.history import Event
 
 ORDER_BREAKERS = ("reorder", "delay", "duplicate", "lose-ack")
+FORGED = "m:forged"  # tokens of messages that the lab forged
 REFUSED_STATES = ("expired",)
 
 
@@ -149,6 +150,8 @@ def stranger_never_stored(facts: Facts) -> Iterator[Violation]:
         allowed = facts.trusted(host, event["t"])
         if event["new"] and not event["local"] and event["sender"] not in allowed:
             yield Violation("stranger-never-stored", f"{host} stored a message of {event['sender'][:8]}", [event])
+        elif event["token"].startswith(FORGED):
+            yield Violation("stranger-never-stored", f"{host} stored the forged {event['token']}", [event])
 
 
 def fetch_keeps_order(facts: Facts) -> Iterator[Violation]:

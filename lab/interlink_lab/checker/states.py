@@ -95,10 +95,17 @@ def consumed_by_the_agent_alone(facts: Facts) -> Iterator[Violation]:
             break
 
 
+def damaged_files_stay(facts: Facts) -> Iterator[Violation]:
+    """corrupt-untouched: a file that the lab damaged is still there as it was when it is mended (M17)."""
+    for event in facts.by_kind["overwritten"]:
+        yield Violation("corrupt-untouched", f"the damaged {event['file']} file was changed", [event])
+
+
 CHECKS = (
     consumed_by_the_agent_alone,
     states_along_the_table,
     progress_is_superseded,
     files_parse,
     nothing_is_left,
+    damaged_files_stay,
 )

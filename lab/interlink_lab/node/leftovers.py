@@ -16,13 +16,21 @@ def processes(variable: str, value: str, without: set[int]) -> list[dict[str, An
         try:
             if marked not in (entry / "environ").read_bytes().split(b"\0"):
                 continue
-            state = (entry / "stat").read_text("ascii").rpartition(")")[2].split()[0]
+            state_now = state(int(entry.name))
             argv = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue  # it ended while we looked
-        if state != "Z":
+        if state_now not in ("Z", ""):
             found.append({"pid": int(entry.name), "argv": argv[:200]})
     return found
+
+
+def state(pid: int) -> str:
+    """The kernel's letter for what a process does (R, S, T, Z ...); "" where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def held_locks(root: Path) -> list[str]:

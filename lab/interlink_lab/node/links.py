@@ -16,7 +16,7 @@ class _Link:
         self.mode = "up"
         self.delay_s = 0.0
         self.rate = 0.0  # bytes a second, 0: unlimited
-        self.changed = asyncio.Event()
+        self.told = False  # whether the present mode has been seen to take effect
         self.writers: set[asyncio.StreamWriter] = set()
         self.server: asyncio.Server | None = None
         self.port = 0
@@ -50,18 +50,18 @@ class Links:
             raise ValueError(f"no link mode {mode!r}: one of {', '.join(MODES)}")
         link = self._links[name]
         was, link.mode = link.mode, mode
+        link.told = False
         link.delay_s, link.rate = delay_s, rate
         if mode in ("refused", "reset") or was in ("blackhole", "drop-up", "drop-down"):
             # What a hole swallowed would be missing in the stream: such connections end.
             for writer in list(link.writers):
+                self._hit(name, link)
                 _reset(writer)
         if mode == "refused" and link.server is not None:
             link.server.close()
             link.server = None
         elif mode != "refused" and link.server is None:
             await self._listen(name, link)
-        link.changed.set()
-        link.changed = asyncio.Event()
 
     def close(self) -> None:
         for link in self._links.values():
@@ -74,6 +74,7 @@ class Links:
         self, name: str, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         if link.mode == "reset":
+            self._hit(name, link)
             _reset(writer)
             return
         try:
@@ -85,8 +86,8 @@ class Links:
         link.writers |= {writer, there}
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._carry(link, reader, there, "drop-up"))
-                group.create_task(self._carry(link, there_reader, writer, "drop-down"))
+                group.create_task(self._carry(name, link, reader, there, "drop-up"))
+                group.create_task(self._carry(name, link, there_reader, writer, "drop-down"))
         except* (OSError, asyncio.IncompleteReadError):
             pass  # one side broke off: both end
         finally:
@@ -94,12 +95,21 @@ class Links:
             writer.close()
             there.close()
 
-    @staticmethod
-    async def _carry(link: _Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, dropped: str) -> None:
+    def _hit(self, name: str, link: _Link) -> None:
+        """Report once a mode that it took effect on something."""
+        if not link.told and link.mode != "up":
+            link.told = True
+            self._emit("link", "link.hit", link=name, mode=link.mode)
+
+    async def _carry(
+        self, name: str, link: _Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, dropped: str
+    ) -> None:
         while data := await source.read(CHUNK):
             if link.mode in ("blackhole", dropped):
+                self._hit(name, link)
                 continue
             if link.mode == "slow":
+                self._hit(name, link)
                 await asyncio.sleep(link.delay_s + (len(data) / link.rate if link.rate else 0.0))
             sink.write(data)
             await sink.drain()

@@ -13,10 +13,12 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
+from interlink_lab.fixtures.child import ServerChild
 from interlink_lab.node import leftovers, raw
 from interlink_lab.node.files import FileFaults
 from interlink_lab.node.hostproc import HostProcess
 from interlink_lab.node.links import Links
+from interlink_lab.node.rogue import Rogue
 from interlink_lab.node.tail import Tail
 from interlink_lab.node.watch import Watch
 from interlink_lab.programs import MODULES, Relay, host_environment, make_identity, program
@@ -37,7 +39,9 @@ class Node(Serving):
         self.relay: Relay | None = None
         self.hosts: dict[str, HostProcess] = {}
         self.links = Links(self.emit)
+        self.rogue: Rogue | None = None
         self.files = FileFaults(self.home)
+        self._seconds: dict[str, ServerChild] = {}
         self._env: dict[str, str] = {}
         self._tail = Tail(self.emit)
         self._watch: Watch | None = None
@@ -49,10 +53,16 @@ class Node(Serving):
     async def end(self) -> None:
         """Everything ends with the node."""
         self.files.mend_all()
+        for name in ("full", "sync"):
+            self._bend(name, 0)
         for host in self.hosts.values():
             await host.end()
         if self.relay is not None:
             await to_thread.run_sync(self.relay.stop)
+        for second in self._seconds.values():
+            await second.stop()
+        if self.rogue is not None:
+            self.rogue.close()
         self.links.close()
 
     # --- programs -------------------------------------------------------------------------------------
@@ -83,9 +93,13 @@ class Node(Serving):
         """Move the wall clock of this node's programs, or slow their syncs down."""
         for name, value in (("clock", clock_ms), ("sync", sync_ms)):
             if value is not None:
-                temp = self.folder / f".{name}.new"
-                temp.write_text(str(value), "ascii")
-                temp.replace(self.folder / name)
+                self._bend(name, value)
+
+    def _bend(self, name: str, value: int) -> None:
+        """A number for the shim."""
+        temp = self.folder / f".{name}.new"
+        temp.write_text(str(value), "ascii")
+        temp.replace(self.folder / name)
 
     async def do_point(self, url: str) -> None:
         """Other relay addresses for what is started from now on."""
@@ -142,6 +156,7 @@ class Node(Serving):
         host = self.hosts[name] = HostProcess(name, self.folder, self._env, config, self.pass_on)
         await host.start(self.group)
         self._tail.follow(f"{name}.server", host.log)
+        self._tail.follow("shim", self.folder / "bent.log")
         self._run_tail()
         if self._watch is None:
             self._watch = Watch(self.home / "state" / "interlink", self.emit)
@@ -171,6 +186,8 @@ class Node(Serving):
             except ProcessLookupError:
                 continue  # it ended by itself meanwhile
             sent.append(pid)
+            if number is signal.SIGSTOP:
+                self.group.start_soon(self._stopped, "relay" if role == "relay" else f"{name}.{role}", pid)
         if role == "relay" and number is signal.SIGKILL and self.relay is not None and sent:
             await to_thread.run_sync(self.relay.kill)
         return sent
@@ -201,6 +218,39 @@ class Node(Serving):
                     forged=forged,
                 )  # fmt: skip
 
+    async def _stopped(self, party: str, pid: int) -> None:
+        """Report that a process stands still, once the kernel says so."""
+        with anyio.move_on_after(COMMAND_S):
+            while (state := leftovers.state(pid)) != "T":
+                if state in ("", "Z"):
+                    return
+                await anyio.sleep(0.01)
+            self.emit(party, "stopped", pid=pid)
+
+    async def do_continue(self, pids: list[int]) -> None:
+        """SIGCONT for processes that `do_signal` stopped, and for their groups."""
+        for pid in pids:
+            try:
+                if os.getpgid(pid) == pid and pid != os.getpgrp():
+                    os.killpg(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                continue  # killed while it stood still
+
+    async def do_second_server(self, name: str, session: str, env: dict[str, str], on: bool) -> bool:
+        """Start (or end) another server for a host's session, as a host that lost sight of its first one does."""
+        old = self._seconds.pop(name, None)
+        if old is not None:
+            await old.stop()
+        if not on:
+            return False
+        second = self._seconds[name] = ServerChild(
+            ["interlink-mcp"], {**self._env, **env, "CLAUDE_CODE_SESSION_ID": session},
+            str(self.folder / f"{name}.second.log"), "claude-code",
+            lambda kind, **data: self.emit(f"{name}.second", kind, session=session, **data), str(self.home),
+        )  # fmt: skip
+        return await second.start(self.group)
+
     # --- links, files, looks --------------------------------------------------------------------------
 
     async def do_link_open(self, name: str, target: str) -> int:
@@ -211,21 +261,39 @@ class Node(Serving):
         """How the link behaves from now on (`links.MODES`)."""
         await self.links.set(name, mode, **options)
 
+    async def do_rogue_open(self, bind: str, target: str) -> str:
+        """A proxy that misbehaves on command, before the relay at `target`; the address that it listens on."""
+        self.rogue = Rogue(self.emit)
+        return await self.rogue.open(bind, target)
+
+    async def do_rogue_set(self, mode: str, **options: Any) -> None:
+        """How the proxy behaves from now on (`rogue.MODES`)."""
+        if self.rogue is None:
+            raise ValueError("no rogue proxy stands before this relay")
+        self.rogue.set(mode, **options)
+
     async def do_file_fault(self, what: str, path: str = "", **options: Any) -> str:
         """Damage or block a state file (`files.KINDS`); returns which file it was."""
         return await to_thread.run_sync(lambda: self.files.apply(what, path, **options))
 
-    async def do_file_mend(self, path: str) -> None:
-        """Undo a file fault."""
-        await to_thread.run_sync(self.files.mend, path)
+    async def do_file_mend(self, path: str) -> bool:
+        """Undo a file fault. False, and an event, where a damaged file was changed meanwhile."""
+        untouched = await to_thread.run_sync(self.files.mend, path)
+        if not untouched:
+            self.emit("files", "overwritten", file=path)
+        return untouched
 
-    async def do_fill_disk(self, name: str, full: bool = True) -> list[int]:
-        """From now on no write of the server (or of `relay`) succeeds, as on a full disk; or it does again."""
-        pids = self._role("relay" if name == "relay" else "server", name)
-        for pid in pids:
+    async def do_fill_disk(self, name: str, full: bool = True) -> None:
+        """From now on no file of the node's programs grows, as on a full disk; or it does again.
+
+        The relay's database writes behind Python's back: its process gets a limit of the system's in its place.
+        """
+        if name != "relay":
+            self._bend("full", int(full))
+            return
+        for pid in self._role("relay", name):
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if full else hard, hard))
-        return pids
 
     async def do_look(self) -> None:
         """Look at the state files now, so that the history is up to date."""
