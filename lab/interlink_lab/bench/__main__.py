@@ -50,20 +50,24 @@ RATIOS: dict[str, tuple[float, str]] = {
 }
 
 
-def plan(quick: bool) -> dict[str, Callable[[Rig], measures.Numbers]]:
-    """The measurements by name; `quick` takes fewer rounds."""
+def plan(quick: bool, beside: bool) -> dict[str, Callable[[Rig], measures.Numbers]]:
+    """The measurements by name; `quick` takes fewer rounds, `beside` what can be compared with a peer."""
     peer_slow = 0.05
+
+    def p4(rig: Rig) -> measures.Numbers:
+        found = {} if rig.folder else p4_inside(rig.home, [10, 1000, 4000])
+        if beside:
+            every_s = 0.01 if rig.folder else 0.002
+            found |= {f"outside_{k}": v for k, v in measures.p4_admission(rig, [10, 1000], every_s).items()}
+        return found
+
     return {
         "P1": lambda rig: measures.p1_wake(rig, 10 if quick else 100),
         "P2": lambda rig: measures.p2_drain(
             rig, [1000] if quick else [1000, 4000], peer_slow if rig.folder else 0.002
         ),
         "P3": lambda rig: measures.p3_sends(rig, [1, 16, 64], 1 if quick else 3),
-        "P4": lambda rig: (
-            measures.p4_admission(rig, [10, 1000] if quick else [10, 1000, 4000], 0.002)
-            if rig.folder
-            else p4_inside(rig.home, [10, 1000, 4000])
-        ),
+        "P4": p4,
         "P5": lambda rig: measures.p5_idle(rig, 5 if quick else 30),
         "P6": lambda rig: measures.p6_start(rig, 3 if quick else 10),
     }
@@ -76,7 +80,7 @@ def run(folders: list[str | None], names: list[str], quick: bool, repeat: int) -
     neighbours; of several rounds the median.
     """
     rounds: list[dict[str, list[float]]] = [{} for _ in folders]
-    for name, measure in plan(quick).items():
+    for name, measure in plan(quick, len(folders) > 1).items():
         if name not in names:
             continue
         for number in range(repeat):
