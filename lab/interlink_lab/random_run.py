@@ -4,8 +4,10 @@ What happens in a run still depends on the machine; what is tried does not. At t
 host fetches and acknowledges, and the checker decides.
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -15,15 +17,18 @@ import anyio
 
 from interlink_lab.fixtures.policy import Policy
 from interlink_lab.history import Event
-from interlink_lab.nemesis import Fault, heal, inject, observed
+from interlink_lab.nemesis import Fault, begin, heal, observed
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.run import HostHandle, Run
 from interlink_lab.scenarios.base import Scenario
 from interlink_lab.topology import FAST, HostSpec, RelaySpec, Topology
 
 KILL_EVERY_S = 2.0  # one kill in so many seconds, over all parties
+CODEX = 0.3  # how often the last host is a Codex host
 WORK_EVERY_S = 1.2  # one piece of work in so many seconds, a host
-PATIENCE = 2.5  # a loaded machine gets so many times the span; what is left of the plan then is left out
+RESTART_S = 1.0  # a restart may take so long; beyond that the plan waits for it, so that no machine is too slow
+PATIENCE = 12  # against hangs: after so many spans of real time the rest of a plan is left out
+LOOK_S = 0.02
 SETTLE_S = 150.0  # against hangs
 CLOCK_MS = 20_000
 LIMIT_BYTES = 1 << 20  # of one message's text
@@ -92,9 +97,11 @@ def make_plan(seed: int, seconds: float) -> Plan:
     relays = tuple(
         RelaySpec(name=f"r{n + 1}", rogue=n == 0 or random.random() < 0.5) for n in range(random.choice((1, 1, 2)))
     )
+    codex = names[-1] if random.random() < CODEX else ""
     hosts = tuple(
         HostSpec(
-            name=name, trusts=tuple(n for n in names if n != name), policy=random.choice(POLICIES),
+            name=name, kind="codex" if name == codex else "claude",
+            trusts=tuple(n for n in names if n != name), policy=random.choice(POLICIES),
             env=_settings(random),
         )
         for name in names
@@ -144,7 +151,8 @@ def _lane(random: Random, seconds: float, every_s: float, make: Callable[[], Fau
 
 def _plan_kills(plan: Plan, random: Random) -> None:
     """Kills, pauses and second servers: one lane a party, so that two of them never meet in one process."""
-    names = [h.name for h in plan.topology.hosts]
+    kinds = {h.name: h.kind for h in plan.topology.hosts}
+    names = list(kinds)
     relays = [r.name for r in plan.topology.relays]
     for name in (*names, *relays):
         plan.lanes[name] = []
@@ -157,12 +165,13 @@ def _plan_kills(plan: Plan, random: Random) -> None:
             plan.lanes[relay].append(Timed(at_s, Fault("kill-relay", relay, down_s)))
             continue
         host = random.choice(names)
-        kind, part, _ = random.choices(KILLS, weights=[k[2] for k in KILLS])[0]
+        kills = [k for k in KILLS if kinds[host] == "claude" or k[1] != "listener"]
+        kind, part, _ = random.choices(kills, weights=[k[2] for k in kills])[0]
         plan.lanes[host].append(Timed(at_s, Fault(kind, f"{host}.{part}", down_s)))
     for name in names:
         for _ in range(max(1, round(plan.seconds / 20))):
             at_s = round(random.uniform(0, plan.seconds), 2)
-            part = random.choice(("server", "listener", "host"))
+            part = random.choice(("server", "host", "listener")[: 3 if kinds[name] == "claude" else 2])
             kind = random.choice(("pause", "pause", "two-servers"))
             target = f"{name}.server" if kind == "two-servers" else f"{name}.{part}"
             plan.lanes[name].append(Timed(at_s, Fault(kind, target, _span(random))))
@@ -233,12 +242,12 @@ async def carry_out(run: Run, plan: Plan) -> None:
     """Faults and work over the span, then all healed, all fetched, and what the faults did is counted."""
     run.note("plan", seed=plan.seed, seconds=plan.seconds,
              lanes={name: [t.row() for t in lane] for name, lane in plan.lanes.items()})  # fmt: skip
-    began = run.history.now
+    clock = PlanClock()
     async with anyio.create_task_group() as group:
         for lane in plan.lanes.values():
-            group.start_soon(_run_lane, run, plan, began, lane)
+            group.start_soon(_run_lane, run, plan, clock, lane)
         for name, work in plan.work.items():
-            group.start_soon(_run_work, run, plan, began, run.host(name), work)
+            group.start_soon(_run_work, run, plan, clock, run.host(name), work)
     await heal(run)
     run.note("healed")
     for host in run.hosts.values():
@@ -248,24 +257,64 @@ async def carry_out(run: Run, plan: Plan) -> None:
     run.note("statistics", **statistics(run))
 
 
-async def _due(run: Run, plan: Plan, began: float, at_s: float) -> bool:
-    """Wait for a time of the plan. False once the machine is so late that the rest is left out."""
-    while (now := run.history.now - began) < at_s:
-        await anyio.sleep(at_s - now)
-    return now < plan.seconds * PATIENCE
+class PlanClock:
+    """Time of a plan, s: the machine's, without the time for which restarts kept everybody waiting."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._held = 0.0
+        self._holds: set[object] = set()
+        self._since = 0.0
+
+    @property
+    def now(self) -> float:
+        held = self._held + (time.monotonic() - self._since if self._holds else 0.0)
+        return time.monotonic() - self.began - held
+
+    @asynccontextmanager
+    async def restarting(self) -> AsyncIterator[None]:
+        """The clock stands still once this takes longer than a restart should."""
+        key = object()
+
+        async def hold() -> None:
+            await anyio.sleep(RESTART_S)
+            if not self._holds:
+                self._since = time.monotonic()
+            self._holds.add(key)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(hold)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+                if key in self._holds:
+                    self._holds.discard(key)
+                    self._held += 0.0 if self._holds else time.monotonic() - self._since
 
 
-async def _run_lane(run: Run, plan: Plan, began: float, lane: list[Timed]) -> None:
+async def _due(plan: Plan, clock: PlanClock, at_s: float) -> bool:
+    """Wait for a time of the plan. False where the rest is left out."""
+    while clock.now < at_s:
+        await anyio.sleep(LOOK_S)
+    return time.monotonic() - clock.began < plan.seconds * PATIENCE
+
+
+async def _run_lane(run: Run, plan: Plan, clock: PlanClock, lane: list[Timed]) -> None:
     for timed in lane:
-        if not await _due(run, plan, began, timed.at_s):
+        if not await _due(plan, clock, timed.at_s):
             run.note("left.out", fault=timed.fault.kind, target=timed.fault.target)
             continue
-        await inject(run, timed.fault)
+        active = await begin(run, timed.fault)
+        until = clock.now + timed.fault.lasts_s
+        await _due(plan, clock, until)
+        async with clock.restarting():
+            await active.end()
 
 
-async def _run_work(run: Run, plan: Plan, began: float, host: HostHandle, work: list[Work]) -> None:
+async def _run_work(run: Run, plan: Plan, clock: PlanClock, host: HostHandle, work: list[Work]) -> None:
     for item in work:
-        if not await _due(run, plan, began, item.at_s):
+        if not await _due(plan, clock, item.at_s):
             return
         try:
             await _do(run, host, item)

@@ -19,7 +19,7 @@ from interlink_lab.scenarios.base import Scenario
 
 LIMIT_S = {False: 180.0, True: 1800.0}
 """Guard against hangs, short and long form."""
-SPANS = 5  # a random run gets so many times its span besides
+SPANS = 15  # a random run gets so many times its span besides
 
 
 @dataclass

@@ -42,7 +42,7 @@ def effect(kind: str) -> Test:
         "reset": _link("reset"),
         "refused": _unreachable,
         "slow": _link("slow"),
-        "disk-full": lambda e, f: _storage(e, f) or _bent("full")(e, f),
+        "disk-full": lambda e, f: _storage(e, f) or _bent("full")(e, f) or _unserved(e, f),
         "slow-sync": _bent("sync"),
         "clock": _bent("clock"),
     }.get(kind, _storage if kind in _FILES else _rogue(kind))
@@ -70,6 +70,13 @@ def _link(mode: str) -> Test:
 def _unreachable(event: Event, fault: Event) -> bool:
     down = event["kind"] == "log" and event["event"] == "relay_down" and is_of(event, _host(fault))
     return down or _link("refused")(event, fault)
+
+
+def _unserved(event: Event, fault: Event) -> bool:
+    """A relay that cannot write says so to its clients; its own log is on the same disk."""
+    if "." in fault["target"] or event["kind"] != "log" or event["event"] != "relay_down":
+        return False
+    return "(503)" in event["fields"].get("error", "")
 
 
 def _rogue(mode: str) -> Test:

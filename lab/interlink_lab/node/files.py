@@ -112,7 +112,7 @@ class FileFaults:
     def _in_the_way(self, name: str, path: Path) -> None:
         """Swap the store's folder for a file: every write below it fails, for root too."""
         folder = path.parent
-        aside = folder.with_name(folder.name + ".set-aside-by-the-lab")
+        aside = self._root.parent / f".{folder.name}.set-aside-by-the-lab"  # not where stores are looked for
         aside.write_bytes(b"in the way")
         exchange(folder, aside)
 

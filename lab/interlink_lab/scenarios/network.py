@@ -119,7 +119,7 @@ async def flaky_relay(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")
     await bob.armed()
     for mode in ROGUERY * run.times(1, 6):
-        flaky = await begin(run, Fault(mode, "r1", options={"every": 1 if mode == "reorder" else 2}))
+        flaky = await begin(run, Fault(mode, "r1", options={"every": 1 if mode in ("reorder", "lose-ack") else 2}))
         point = at(run, "rogue", "r1", did=mode)
         for _ in range(3):
             await alice.send(bob)

@@ -35,13 +35,12 @@ STORAGE = (
 )
 
 
-async def failing_storage(run: Run) -> None:
+async def failing_storage(run: Run, ways: tuple[tuple[str, str], ...]) -> None:
     """Mail for bob while each part of his storage fails; it waits on the relay and arrives once it is mended."""
     alice, bob = run.host("alice"), run.host("bob")
-    await bob.armed()
     await alice.send(bob)
     await run.settled()
-    for kind, target in STORAGE * run.times(1, 5):
+    for kind, target in ways * run.times(1, 5):
         fault = await begin(run, Fault(kind, target))
         await alice.send(bob)
         await seen(run, fault)
@@ -52,7 +51,15 @@ async def failing_storage(run: Run) -> None:
 
 @scenario("storage-claude", "each part of a Claude host's storage fails in turn; nothing is lost", two_hosts())
 async def storage_claude(run: Run) -> None:
-    await failing_storage(run)
+    await run.host("bob").armed()
+    await failing_storage(run, STORAGE)
+
+
+@scenario(
+    "storage-codex", "each part of a Codex host's storage fails in turn; nothing is lost", two_hosts("codex")
+)
+async def storage_codex(run: Run) -> None:
+    await failing_storage(run, tuple(way for way in STORAGE if way[1] != "bob.inbox"))
 
 
 @scenario(
