@@ -24,6 +24,7 @@ from interlink_lab.remote import RemoteFailed
 from interlink_lab.topology import HostSpec, RelaySpec, Topology
 
 GUARD_S = 60.0  # against hangs, never a measure
+BUG_GUARD_S = 20.0
 
 
 class LabFailed(Exception):
@@ -204,6 +205,7 @@ class Run:
         self.is_long = long
         self.seed = seed
         self.ledger = Ledger()
+        self.patience_s = GUARD_S  # of `settled`; less where a seeded bug is expected to keep it from settling
         self.relays: dict[str, RelayHandle] = {}
         self.hosts: dict[str, HostHandle] = {}
         self.nodes: list[NodeHandle] = []
@@ -264,10 +266,10 @@ class Run:
         """What a scenario itself says must hold, and whether it did: an event that the checker judges."""
         self.note("claim", name=name, ok=bool(ok), text=text)
 
-    async def settled(self, guard_s: float = GUARD_S) -> bool:
+    async def settled(self, guard_s: float | None = None) -> bool:
         """Wait until every accepted message is acknowledged or superseded. False after the guard time: whether
         that is a fault is the checker's to say."""
-        with anyio.move_on_after(guard_s):
+        with anyio.move_on_after(self.patience_s if guard_s is None else guard_s):
             while self.ledger.open():
                 await anyio.sleep(0.05)
             return True
@@ -418,6 +420,8 @@ async def open_run(
         made = await make_backend(backend, folder, group, product)
         run = Run(topology, made, history, long, seed)
         run.hooks += [watch] if watch else []
+        if product is not None:
+            run.patience_s = BUG_GUARD_S
         try:
             await run.up()
             yield run

@@ -30,6 +30,7 @@ class Watch:
         self._seen: dict[Path, tuple[int, int, int]] = {}
         self._records: dict[Path, dict[tuple[str, str, str], str]] = {}
         self._inbox: dict[Path, int] = {}
+        self._notices: dict[Path, Any] = {}
         self._armed: dict[Path, bool] = {}
         self._stopped = False
 
@@ -92,6 +93,11 @@ class Watch:
         session, identity = path.name.removesuffix(".json"), path.parent.name
         known = self._records.setdefault(path, {})
         now: set[tuple[str, str, str]] = set()
+        notice = value.get("notice")
+        if notice != self._notices.get(path):
+            self._notices[path] = notice
+            shown = {k: notice.get(k) for k in ("id", "state", "through", "attempt", "failures")} if notice else {}
+            self._emit("files", "reservation", session=session, **shown)
         for record in value.get("records", ()):
             message = record["message"]
             key = (message["from"], message["msg_id"], record.get("delivery_id", ""))

@@ -2,7 +2,7 @@
 
 from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
-from interlink_lab.topology import two_hosts
+from interlink_lab.topology import FAST, Topology, two_hosts
 
 
 @scenario("cross-host", "messages in both directions wake idle hosts, are fetched and acknowledged", two_hosts())
@@ -14,3 +14,24 @@ async def cross_host(run: Run) -> None:
         await alice.send(bob)
         await bob.send(alice)
         await run.settled()
+
+
+@scenario("one-message", "one message wakes an idle host", two_hosts())
+async def one_message(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.armed()
+    await alice.send(bob)
+    await run.settled()
+
+
+SMALL = Topology(hosts=two_hosts().hosts, env={**FAST, "INTERLINK_POLL_BATCH": "2"})
+
+
+@scenario("small-batches", "what waits in the relay comes in several batches", SMALL)
+async def small_batches(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.disconnect()
+    for _ in range(run.times(6, 60)):
+        await alice.send(bob, session=bob.session)
+    await bob.connect()
+    await run.settled()

@@ -70,3 +70,66 @@ async def host_killed(run: Run) -> None:
         await run.until(lambda: not run.ledger.is_armed("bob"), "the listener of the dead host to end")
         await bob.start("resume")
         await run.settled()
+
+
+@scenario("orphan-listener", "a killed host's listener ends by itself", two_hosts())
+async def orphan_listener(run: Run) -> None:
+    bob = run.host("bob")
+    await bob.armed()
+    await bob.kill()
+    await run.quiet(2.0)
+
+
+@scenario("listener-faults", "a listener that cannot use its inbox ends, and wakes nobody", two_hosts())
+async def listener_faults(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.armed()
+    run.note("fault", id=1, fault="in-the-way", target="bob.files")
+    await bob.node.remote.call("file_fault", what="in-the-way", path="inbox")
+    await run.event("exit", party="bob.listener")
+    await bob.turn()
+    await bob.idle()
+    await run.quiet(1.0)
+    await bob.node.remote.call("file_mend", path="inbox")
+    run.note("fault.end", id=1)
+    await bob.turn()
+    await bob.armed()
+    await alice.send(bob)
+    await run.settled()
+
+
+@scenario("slow-handoff", "an acknowledgement that overtakes the end of a handoff stays", two_hosts())
+async def slow_handoff(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.armed()
+    await bob.set_policy(Policy(limit=1))
+    await bob.disconnect()
+    for _ in range(3):
+        await alice.send(bob, session=bob.session)
+    run.note("fault", id=1, fault="slow-sync", target="bob.server")
+    await bob.node.remote.call("bend", sync_ms=700)
+    await bob.connect()
+    await run.settled()
+    await bob.node.remote.call("bend", sync_ms=0)
+    run.note("fault.end", id=1)
+
+
+@scenario(
+    "killed-handoff", "a notice that was reserved and not handed over before a kill is sent after it", two_hosts()
+)
+async def killed_handoff(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.armed()
+    for _ in range(run.times(1, 5)):
+        since = run.history.now
+        run.note("fault", id=1, fault="slow-sync", target="bob.server")
+        await bob.node.remote.call("bend", sync_ms=1500)
+        await alice.send(bob)
+        await run.event("reservation", party="bob", since=since, state="reserved")
+        await bob.kill("server")
+        await bob.node.remote.call("bend", sync_ms=0)
+        run.note("fault.end", id=1)
+        await run.event("exit", party="bob.server", since=since)
+        await bob.connect()
+        await run.settled()
+        await bob.armed()
