@@ -15,6 +15,9 @@ import anyio
 
 from interlink_lab.history import Emitter, Event
 
+ENDED = "has ended"
+"""In what a call says whose process is gone."""
+
 LINE_MAX = 64 * 1024 * 1024
 
 

@@ -20,7 +20,7 @@ from interlink_lab.backends.process import ProcessBackend
 from interlink_lab.fixtures.policy import Policy
 from interlink_lab.history import Event, History
 from interlink_lab.ledger import Ledger
-from interlink_lab.remote import RemoteFailed
+from interlink_lab.remote import ENDED, RemoteFailed
 from interlink_lab.topology import HostSpec, RelaySpec, Topology
 
 GUARD_S = 60.0  # against hangs, never a measure
@@ -110,8 +110,11 @@ class HostHandle:
         name = to if isinstance(to, str) else self._route(to, arguments)
         try:
             sent: str | None = await self.call("send", to=name, text=f"[[{token}]] {text}", **arguments)
-        except RemoteFailed:
-            return None  # the host died; its history says how far it got
+        except RemoteFailed as exc:
+            if ENDED not in str(exc):
+                raise
+            self.run.note("send.lost", token=token, error=str(exc))  # the host died with it
+            return None
         return sent
 
     async def raw_send(

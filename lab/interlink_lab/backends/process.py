@@ -12,7 +12,7 @@ from anyio.abc import Process, TaskGroup
 from interlink_lab.backends.base import OnEvent
 from interlink_lab.node import leftovers
 from interlink_lab.node.node import TOKEN
-from interlink_lab.remote import Remote
+from interlink_lab.remote import ENDED, Remote
 
 END_S = 60.0
 
@@ -45,7 +45,7 @@ class ProcessNode:
         except anyio.ClosedResourceError:
             pass  # closed by us
         code = await self._process.wait()
-        self.remote.lost(f"node {self.name} has ended ({code})")
+        self.remote.lost(f"node {self.name} {ENDED} ({code})")
         self._ended.set()
 
     async def kill(self) -> None:

@@ -35,7 +35,7 @@ class FileFaults:
             return self._root / "bus" / "queue.db"
         folder = self._root / name
         if folder.is_dir():
-            files = [p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".jsonl")]
+            files = [p for p in folder.rglob("*") if p.is_file() and (name == "inbox" or ".json" in p.suffix)]
             if not files:
                 raise ValueError(f"there is no {name} file yet")
             return max(files, key=lambda p: p.stat().st_mtime_ns)

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import Process, TaskGroup
 
 from interlink_lab.history import Event, now_ns
-from interlink_lab.remote import Remote
+from interlink_lab.remote import ENDED, Remote
 
 END_S = 30.0
 PLUGIN_HOOKS = "hosts/claude/plugin/hooks/hooks.json"
@@ -69,7 +69,7 @@ class HostProcess:
         except anyio.ClosedResourceError:
             pass  # ended by us
         code = await process.wait()
-        remote.lost(f"host {self.name} has ended ({code})")
+        remote.lost(f"host {self.name} {ENDED} ({code})")
         self._ended.set()
         self._on_event(
             {

@@ -17,7 +17,8 @@ Body = Callable[[Run], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`backends` names where it can run; `span_s` how long a random one was told to go on."""
+    """`backends` names where it can run; `span_s` how long a random one was told to go on; `silent`: it sends
+    nothing. Any other run in which no message was accepted proves nothing, and is broken."""
 
     name: str
     what: str
@@ -25,20 +26,25 @@ class Scenario:
     body: Body
     backends: tuple[str, ...] = ("process", "docker")
     span_s: float | None = None
+    silent: bool = False
 
 
 KNOWN: dict[str, Scenario] = {}
 
 
 def scenario(
-    name: str, what: str, topology: Topology, backends: tuple[str, ...] = ("process", "docker")
+    name: str,
+    what: str,
+    topology: Topology,
+    backends: tuple[str, ...] = ("process", "docker"),
+    silent: bool = False,
 ) -> Callable[[Body], Body]:
     """Make a function a scenario. ValueError for a name that is taken."""
 
     def add(body: Body) -> Body:
         if name in KNOWN:
             raise ValueError(f"two scenarios named {name}")
-        KNOWN[name] = Scenario(name, what, topology, body, backends)
+        KNOWN[name] = Scenario(name, what, topology, body, backends, silent=silent)
         return body
 
     return add

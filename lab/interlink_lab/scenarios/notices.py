@@ -72,7 +72,7 @@ async def host_killed(run: Run) -> None:
         await run.settled()
 
 
-@scenario("orphan-listener", "a killed host's listener ends by itself", two_hosts())
+@scenario("orphan-listener", "a killed host's listener ends by itself", two_hosts(), silent=True)
 async def orphan_listener(run: Run) -> None:
     bob = run.host("bob")
     await bob.armed()
@@ -86,7 +86,7 @@ async def listener_faults(run: Run) -> None:
     await bob.armed()
     run.note("fault", id=1, fault="in-the-way", target="bob.files")
     await bob.node.remote.call("file_fault", what="in-the-way", path="inbox")
-    await run.event("exit", party="bob.listener")
+    await run.event("exit", party="bob.listener")  # its inbox is gone
     await bob.turn()
     await bob.idle()
     await run.quiet(1.0)
