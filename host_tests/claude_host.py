@@ -25,6 +25,7 @@ from host_tests.waiting import until
 
 TOOL = "mcp__plugin_interlink_interlink__"
 ALLOWED = ",".join(TOOL + name for name in ("receive_messages", "acknowledge_messages", "send_message"))
+MODEL = "claude-sonnet-4-5"
 STREAM = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 
 
@@ -104,6 +105,14 @@ class ClaudeHost:
         found: dict[str, Any] = until(there, f"the end of turn {number}")[0]
         return found
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def ended(self) -> str | None:
+        """None while it lives; else the end of its log."""
+        return None if self.process.poll() is None else self.log()
+
     def log(self) -> str:
         return (self.folder / "claude.log").read_text("utf-8", "replace")[-2000:]
 
@@ -123,4 +132,4 @@ class ClaudeHost:
 
 def command(program: Path, *args: str) -> Sequence[str]:
     """`claude -p` with the tools that an agent needs to answer."""
-    return [str(program), "-p", *args, "--model", "claude-sonnet-4-5", "--allowedTools", ALLOWED]
+    return [str(program), "-p", *args, "--model", MODEL, "--allowedTools", ALLOWED]

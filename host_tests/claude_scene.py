@@ -13,25 +13,29 @@ consumed in the mailbox file. The scripted model's own words prove nothing.
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from support.cli import layout
-from support.keys import BOB
+from support.cli import layout, me
+from support.keys import ALICE, BOB
 from support.relay import RelayProcess
 
-from host_tests.claude_host import TOOL, ClaudeHost
+from host_tests.claude_host import TOOL, ClaudeHost, set_up
 from host_tests.fake_messages_api import Answer, FakeMessages, Say, Turn, Use
 from host_tests.friend import Alice
 from host_tests.waiting import until
 from interlink.hosts import registry
-from interlink.hosts.notice_text import HEADING as NOTICE
+from interlink.hosts.notice_text import HEADING
 from interlink.mailbox.store import Mailbox
 from interlink.settings import Settings
 from interlink.state.locks import holder_pids
 from interlink.state.process import Process
 
+NOTICE = re.compile(
+    re.escape(HEADING) + r" \d+ unread message"
+)  # the heading alone is in the skill's description too
 READ = "read your mail"  # the user's words for: fetch and acknowledge
 
 
@@ -57,7 +61,7 @@ class Agent:
         if turn.prompt.startswith("TOOL "):
             name, _, arguments = turn.prompt.removeprefix("TOOL ").partition(" ")
             return self._take("tool", turn) or Use(TOOL + name, json.loads(arguments or "{}"))
-        if NOTICE not in turn.prompt and turn.prompt != READ:
+        if not NOTICE.search(turn.prompt) and turn.prompt != READ:
             return Say("OK")
         if not turn.results:
             self._reached(Step("notice", turn.prompt))
@@ -144,12 +148,25 @@ class World(NamedTuple):
         result = host.result(ends)
         assert result["origin"]["kind"] == "task-notification", result
         prompts = self.prompts()
-        assert any(NOTICE in prompt for prompt in prompts) and not any(text in prompt for prompt in prompts)
+        assert any(NOTICE.search(prompt) for prompt in prompts) and not any(text in prompt for prompt in prompts)
         fetched, done = self.agent.steps[-2:]
         assert (fetched.kind, done.kind) == ("fetch", "ack") and not fetched.failed | done.failed
         assert text in fetched.text
         assert '"newly":1,' in done.text  # this host shows the structured form of an answer that has one
         until(lambda: text in self.acknowledged(session), "the acknowledgement on disk")
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[World]:
+    """Everything but the host, below `folder`; in the state root and configuration of this process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    me(BOB, alice=ALICE)
+    agent = Agent()
+    with RelayProcess("--db", str(folder / "relay.db")) as relay, FakeMessages(agent) as api:
+        alice = Alice(folder / "alice", relay.url)
+        env = set_up(folder / "claude", "--url", relay.url)
+        with alice.client:
+            yield World(env, api, agent, relay, alice, folder / "claude")
 
 
 def prompt_of(request: dict[str, Any]) -> str:
@@ -162,17 +179,28 @@ def prompt_of(request: dict[str, Any]) -> str:
     return "\n".join(texts)
 
 
-def servers(host: ClaudeHost) -> list[int]:
+class Program(Protocol):
+    """A host, however it was started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def ended(self) -> str | None:
+        """None while it lives; else the end of its log."""
+
+
+def servers(host: Program) -> list[int]:
     """The live servers of this host."""
-    return [server.process.pid for server in registry.servers_of(layout(), Process.of(host.process.pid))]
+    return [server.process.pid for server in registry.servers_of(layout(), Process.of(host.pid))]
 
 
-def served(host: ClaudeHost) -> str:
+def served(host: Program) -> str:
     """The session that the host's server serves, once it does."""
 
     def there() -> str | None:
-        assert host.process.poll() is None, f"claude ended: {host.log()}"
-        return registry.session_of(layout(), Process.of(host.process.pid))
+        ended = host.ended()
+        assert ended is None, f"claude ended: {ended}"
+        return registry.session_of(layout(), Process.of(host.pid))
 
     return str(until(there, "the plugin's server"))
 

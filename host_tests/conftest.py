@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 from support import isolation, reqs
-from support.cli import me
 from support.forks import forks
-from support.keys import ALICE, BOB
-from support.relay import RelayProcess
 
 from host_tests import leftovers, reporting
-from host_tests.claude_host import set_up
-from host_tests.claude_scene import Agent, World
-from host_tests.fake_messages_api import FakeMessages
-from host_tests.friend import Alice
+from host_tests.claude_scene import World, scene
 from interlink_lab.tools import hosts
 
+TEST_S = 600
 _first = pytest.StashKey[bool]()
 _running: list[pytest.Item] = []  # the test that is set up, run or torn down in this process
 
@@ -38,6 +33,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     reqs.select(config, items)
+    for item in items:  # several programs start in one test: a guard against hangs, never a measure
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -82,15 +80,10 @@ def claude(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) -> 
 
 
 @pytest.fixture
-def world(own_home: str, tmp_path: Path) -> Iterator[World]:
-    """Claude's scene: see `claude_scene`. Its folder is below the test's own home."""
-    me(BOB, alice=ALICE)
-    agent, folder = Agent(), Path(own_home) / "claude"
-    with RelayProcess("--db", str(tmp_path / "relay.db")) as relay, FakeMessages(agent) as api:
-        alice = Alice(Path(own_home) / "alice", relay.url)
-        env = set_up(folder, "--url", relay.url)
-        with alice.client:
-            yield World(env, api, agent, relay, alice, folder)
+def world(own_home: str) -> Iterator[World]:
+    """Claude's scene (see `claude_scene`), below the test's own home."""
+    with scene(Path(own_home) / "scene") as found:
+        yield found
 
 
 @pytest.fixture

@@ -103,6 +103,7 @@ class FakeMessages(FakeServer):
         self.model = model
         self.requests: list[dict[str, Any]] = []
         self.sessions: list[str] = []
+        self.sides: list[dict[str, Any]] | None = None  # a list: steps without tools are expected, and kept here
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -120,6 +121,9 @@ class FakeMessages(FakeServer):
         self.expect(body.get("stream") is True, "a model step without stream")
         self.expect(request.headers.get("x-api-key") == API_KEY, "a model step with another key")
         self.expect(bool(body.get("model")), "a model step that names no model")
+        if not body.get("tools") and self.sides is not None:
+            self.sides.append(body)  # such as a title for the session
+            return self._answer("side", body, Say("OK"))
         self.expect(bool(body.get("tools")), "a model step without tools")
         with self._lock:
             self.requests.append(body)
@@ -129,7 +133,10 @@ class FakeMessages(FakeServer):
         answer = self.model(turn_of(body.get("messages") or []))
         if isinstance(answer, Fail):
             return json_reply(answer.status, _ERROR)
-        message = _message(f"{number:024d}", body.get("model", "fake"), answer)
+        return self._answer(f"{number:024d}", body, answer)
+
+    def _answer(self, ident: str, body: dict[str, Any], answer: Say | Use) -> Reply:
+        message = _message(ident, body.get("model", "fake"), answer)
         return stream_reply("".join(_events(message))) if body.get("stream") else json_reply(200, message)
 
     def offered(self) -> set[str]:

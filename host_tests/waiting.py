@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-GUARD_S = 60.0  # against hangs, never a measure
+GUARD_S = 120.0  # against hangs, never a measure
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
