@@ -1,6 +1,6 @@
 """What a real host does around our plugin, as a list that can be compared: `claude_trace(program, folder)`.
 
-The scenario: start, a turn of the user, a message wakes, is fetched and acknowledged, `/clear`, the next one wakes.
+The scenario: start, a turn of the user, a message wakes, is fetched and acknowledged, `/clear`, another wakes.
 
     {"kind": "hook", "event": "SessionStart", "source": "startup", "payload": [names], "env": [names]}
     {"kind": "wake", "hook": "Stop", "summary": "Stop hook feedback", "origin": "task-notification"}
