@@ -271,8 +271,17 @@ async def open_run(
 
 
 async def make_backend(name: str, folder: Path, group: anyio.abc.TaskGroup, product: Path | None) -> Backend:
-    """The backend of this name. ValueError."""
+    """The backend of this name. ValueError for an unknown one, LabFailed where it cannot be used here."""
     if name == "process":
         path = None if product is None else os.pathsep.join([str(product), os.environ.get("PYTHONPATH", "")])
         return ProcessBackend(folder / "nodes", group, path)
-    raise ValueError(f"no backend {name!r}: process or docker")
+    if name != "docker":
+        raise ValueError(f"no backend {name!r}: process or docker")
+    from interlink_lab.backends.docker import DockerBackend, NoEngine  # half a second, for those who need it
+
+    made = DockerBackend(folder / "nodes", group, product)
+    try:
+        await made.open()
+    except NoEngine as exc:
+        raise LabFailed(str(exc)) from exc
+    return made

@@ -10,7 +10,16 @@ from pathlib import Path
 from support.programs import pythonpath
 
 # What an outer run may hand in; every other variable of these families would change what is tested.
-KEPT = frozenset({"INTERLINK_REQUIRE_HOSTS", "INTERLINK_HOSTS_DIR", "INTERLINK_PEER_DIR", "XDG_RUNTIME_DIR"})
+KEPT = frozenset(
+    {
+        "INTERLINK_REQUIRE_HOSTS",
+        "INTERLINK_HOSTS_DIR",
+        "INTERLINK_PEER_DIR",
+        "INTERLINK_LAB_CACHE",
+        "INTERLINK_LAB_BASE_IMAGE",
+        "XDG_RUNTIME_DIR",
+    }
+)
 FAMILIES = ("INTERLINK_", "CLAUDE", "CODEX_", "ANTHROPIC_", "OPENAI_", "XDG_")
 REAL_HOMES = "TESTS_REAL_HOMES"
 SESSION_HOME = "TESTS_SESSION_HOME"
