@@ -12,9 +12,13 @@ class Ledger:
         self._tokens_done: set[str] = set()
         self._armed: dict[str, bool] = {}
         self._sessions: dict[str, str] = {}
+        self.running: set[str] = set()
+        """Parties whose process runs: `bob.server`, `bob.host`, `r1`."""
 
     def take(self, event: Event) -> None:
         kind = event["kind"]
+        if kind in ("start", "exit"):
+            (self.running.add if kind == "start" else self.running.discard)(event["party"])
         if kind == "send.ok":
             if event["state"] != "expired":
                 self._accepted[event["msg_id"]] = event["token"]

@@ -316,6 +316,10 @@ async def _run_work(run: Run, plan: Plan, clock: PlanClock, host: HostHandle, wo
     for item in work:
         if not await _due(plan, clock, item.at_s):
             return
+        while not {f"{host.name}.host", f"{host.name}.server"} <= run.ledger.running:
+            if time.monotonic() - clock.began > plan.seconds * PATIENCE:
+                return
+            await anyio.sleep(LOOK_S)  # somebody starts it again
         try:
             await _do(run, host, item)
         except RemoteFailed as exc:

@@ -105,7 +105,7 @@ async def heal(run: Run) -> None:
     for number in sorted(run.heals):
         await run.heals[number]()
     for relay in run.relays.values():
-        if not _runs(run, relay.name):
+        if relay.name not in run.ledger.running:
             await relay.start()
     for host in run.hosts.values():
         await back_up(run, host)
@@ -113,19 +113,10 @@ async def heal(run: Run) -> None:
 
 async def back_up(run: Run, host: HostHandle) -> None:
     """See that a host and its server run."""
-    if not _runs(run, f"{host.name}.host"):
+    if f"{host.name}.host" not in run.ledger.running:
         await host.start(source="resume")
-    elif not _runs(run, f"{host.name}.server"):
+    elif f"{host.name}.server" not in run.ledger.running:
         await host.call("connect")
-
-
-def _runs(run: Run, party: str) -> bool:
-    """Whether a process of this party has started and not ended, by the history."""
-    running = False
-    for event in run.history.events:
-        if event["party"] == party and event["kind"] in ("start", "exit"):
-            running = event["kind"] == "start"
-    return running
 
 
 # --- processes ----------------------------------------------------------------------------------------
