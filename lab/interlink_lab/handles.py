@@ -82,7 +82,7 @@ class HostHandle:
     async def whole_turn(self, **options: Any) -> None:
         """A turn of the user, to its end. RemoteFailed."""
         await self.turn(**options)
-        await self.run.until(lambda: self.call("idle"), f"the end of a turn of {self.name}")
+        await self.idle()
 
     async def send(self, to: "HostHandle | str", text: str = "", **arguments: Any) -> str | None:
         """Send a message with a token of its own; its msg_id, None where the product refused or died."""
@@ -170,7 +170,7 @@ class HostHandle:
         await self.run.until(lambda: ledger.is_armed(self.name, session), f"a listener of {self.name}")
 
     def link(self, relay: str) -> str:
-        return f"{self.name}-{relay}"
+        return f"{self.spec.identity or self.name}-{relay}"
 
     async def set_link(self, mode: str, relay: str | None = None, **options: Any) -> None:
         """How the way to a relay (None: to each) behaves from now on."""

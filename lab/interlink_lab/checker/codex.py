@@ -40,7 +40,7 @@ def the_queue_goes_on(facts: Facts) -> Iterator[Violation]:
             continue
         for session, begin, end in _bound(facts, host):
             for entry in facts.stored:
-                if entry.session != session or entry.progress or entry.states[-1][1] == "undeliverable":
+                if entry.session != session or entry.quiet or entry.states[-1][1] == "undeliverable":
                     continue
                 stop = min(end, entry.consumed_at if entry.consumed_at is not None else facts.ended)
                 times = [max(begin, entry.first["t"])]

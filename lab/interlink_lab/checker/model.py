@@ -40,6 +40,7 @@ class Stored:
     ts: int = 0
     reply_to: str = ""
     ephemeral: bool = False
+    moved_at: float | None = None
     states: list[tuple[float, str, str]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -49,16 +50,20 @@ class Stored:
 
     @property
     def progress(self) -> bool:
-        """Wakes nobody: progress, or ephemeral."""
-        return self.status == "update" or self.ephemeral
+        return self.status == "update"
+
+    @property
+    def quiet(self) -> bool:
+        """Wakes nobody (M14, M23)."""
+        return self.progress or self.ephemeral
 
     @property
     def consumed_at(self) -> float | None:
-        """When it was first seen consumed."""
+        """When it was first seen consumed, or was moved into another session."""
         for at, state, superseded in self.states:
             if state == "receiver_acknowledged" or superseded:
                 return at
-        return None
+        return self.moved_at
 
 
 class Facts:
@@ -106,7 +111,18 @@ class Facts:
                 )  # fmt: skip
             entry.states.append((event["t"], event["state"], event["superseded_by"]))
             entry.events.append(event)
+        self._adopted(found)
         return sorted(found.values(), key=lambda s: (s.identity, s.session, s.seq))
+
+    def _adopted(self, found: dict[tuple[Any, ...], Stored]) -> None:
+        """What is gone from a session and is in another one under its delivery id was moved there (M30)."""
+        sessions: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+        for entry in found.values():
+            sessions[entry.identity, entry.sender, entry.delivery_id].add(entry.session)
+        for event in self.by_kind["record.gone"]:
+            gone = found.get(tuple(event[k] for k in ("identity", "session", "sender", "msg_id", "delivery_id")))
+            if gone is not None and len(sessions[gone.identity, gone.sender, gone.delivery_id]) > 1:
+                gone.moved_at = event["t"]
 
     def _faults(self) -> list[tuple[float, float, Event]]:
         """(begin, end, event) of each fault; one that is not ended lasts to the end."""

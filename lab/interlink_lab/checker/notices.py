@@ -80,7 +80,7 @@ def _unread(entries: list[Stored], at: float, margin: float, progress: bool = Fa
     found = []
     for entry in entries:
         consumed = entry.consumed_at
-        if entry.progress is not progress or entry.states[-1][1] == "undeliverable":
+        if entry.quiet is not progress or entry.states[-1][1] == "undeliverable":
             continue
         if entry.first["t"] <= at + margin and (consumed is None or consumed >= at - margin):
             found.append(entry)
@@ -97,7 +97,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
             through = before.through if before.through is not None else None
             covered = [
                 e for e in records[session]
-                if (e.seq <= through if through is not None else e.first["t"] <= before.at) and not e.progress
+                if (e.seq <= through if through is not None else e.first["t"] <= before.at) and not e.quiet
             ]  # fmt: skip
             waiting = [e for e in covered if e.consumed_at is None or e.consumed_at > after.at + SEEN_LATE_S]
             if not waiting:
@@ -193,7 +193,7 @@ def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:
     records = _by_session(facts)
     for session, host, begin, end, event in _spans(facts, "armed", "unarmed"):
         for up, down in _server_up(facts, host):
-            entries = [e for e in records[session] if not e.progress and e.states[-1][1] != "undeliverable"]
+            entries = [e for e in records[session] if not e.quiet and e.states[-1][1] != "undeliverable"]
             for entry in entries:
                 last = entry.consumed_at if entry.consumed_at is not None else facts.ended
                 a, b = max(begin, up, entry.first["t"]), min(end, down, last, facts.ended)

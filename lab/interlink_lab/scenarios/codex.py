@@ -89,7 +89,7 @@ async def _recovered(run: Run, bob: HostHandle, way: str) -> None:
         return not await failures(bob)
 
     await run.until(cleared, f"no saved failure after {way}")
-    await run.until(lambda: bob.call("idle"), f"an idle thread after {way}")
+    await bob.idle()
 
 
 async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
@@ -124,7 +124,7 @@ async def _busy(run: Run, alice: HostHandle, bob: HostHandle) -> None:
     await alice.send(bob)
     await run.until(lambda: calls(run, bob, since, outcome="ok"), "a queued notice")
     await run.settled()
-    await run.until(lambda: bob.call("idle"), "an idle thread")
+    await bob.idle()
     ended = next(e for e in run.history.of("turn.end", party="bob", cause="user") if e["t"] >= since)
     woken = next(e for e in run.history.of("wake", party="bob") if e["t"] >= since)
     run.claim("queued-behind-a-turn", woken["t"] >= ended["t"], "a queued turn runs after the busy one")
@@ -143,7 +143,7 @@ async def _interrupted(run: Run, alice: HostHandle, bob: HostHandle) -> None:
     run.claim("paused", not ran, "no turn runs while the queue is paused")
     await bob.whole_turn()
     await run.settled()
-    await run.until(lambda: bob.call("idle"), "an idle thread")
+    await bob.idle()
 
 
 async def _unloaded(run: Run, alice: HostHandle, bob: HostHandle) -> None:
@@ -162,7 +162,7 @@ async def _unloaded(run: Run, alice: HostHandle, bob: HostHandle) -> None:
     run.claim("unbound-polls-nothing", not stored, "nothing is stored before a hook bound the thread")
     await bob.whole_turn()
     await run.settled()
-    await run.until(lambda: bob.call("idle"), "an idle thread")
+    await bob.idle()
 
 
 async def _host_killed(run: Run, alice: HostHandle, bob: HostHandle) -> None:
