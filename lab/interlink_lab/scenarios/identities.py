@@ -173,7 +173,9 @@ async def _no_server(run: Run, bob: HostHandle, number: int) -> None:
     await bob.idle()
 
 
-@scenario("two-servers", "two servers of one session: one notifies, and when it dies the other does", TWO_SERVERS)
+@scenario(
+    "two-hosts-one-session", "two hosts of one session: one notifies, when it dies the other does", TWO_SERVERS
+)
 async def two_servers(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")
     for _ in range(run.times(1, 6)):
