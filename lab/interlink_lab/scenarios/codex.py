@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+from interlink_lab.handles import HostHandle
 from interlink_lab.history import Event
 from interlink_lab.remote import RemoteFailed
-from interlink_lab.run import HostHandle, Run
+from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
 from interlink_lab.topology import HostSpec, Topology, two_hosts
 

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from interlink_lab.fixtures.policy import Policy
-from interlink_lab.run import HostHandle, Run
+from interlink_lab.handles import HostHandle
+from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
 from interlink_lab.topology import HostSpec, Topology, two_hosts
 

@@ -6,7 +6,8 @@ from itertools import permutations
 
 import anyio
 
-from interlink_lab.run import RelayHandle, Run
+from interlink_lab.handles import RelayHandle
+from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
 from interlink_lab.topology import HostSpec, RelaySpec, Topology, two_hosts
 
