@@ -21,7 +21,8 @@ test *args:
 # Run the tests with containers and the real hosts (INTERLINK_REQUIRE_HOSTS=1: nothing may be missing)
 [no-exit-message]
 host-test *args:
-    @"{{ python }}" -m pytest host_tests -n {{ workers }} --dist worksteal "$@" || { \
+    @where=host_tests; for arg in "$@"; do case "$arg" in host_tests/*) where= ;; esac; done; \
+    "{{ python }}" -m pytest $where -n {{ workers }} --dist worksteal "$@" || { \
         code=$?; \
         [ "$code" -eq 5 ] || exit "$code"; \
         echo "host-test: host_tests has no test for this call"; \
@@ -64,7 +65,7 @@ fuzz *args:
 ci:
     @bash .ci/run
 
-# Install the real hosts of host_tests/hosts.toml into .cache/hosts
+# Install the real hosts and the peer of host_tests/hosts.toml into .cache/hosts
 [no-exit-message]
 hosts-install *args:
     @"{{ python }}" -m interlink_lab.tools.hosts "$@"
