@@ -115,6 +115,14 @@ class World(NamedTuple):
         assert text.count(old) == 1, (old, text)
         path.write_text(text.replace(old, new), "utf-8")
 
+    def until_no_server(self) -> None:
+        """Return once no server of ours runs for this Codex: they end some time after what started them."""
+
+        def gone() -> bool:
+            return not any("interlink.cli.mcp" in one.command for one in leftovers.of(str(self.codex.home)))
+
+        until(gone, "the end of the servers")
+
     def model_results(self, prompt: str) -> list[str]:
         """What the tools have given in the last turn that began with this text."""
         found = [turn for turn in self.api.turns() if turn.prompt == prompt]

@@ -130,6 +130,7 @@ def test_mail_for_a_thread_of_a_stopped_daemon_comes_when_it_is_back(program: Pa
             with world.codex.daemon() as client:
                 thread = bound(world, client)
                 arrives(world, thread, "before", "receiver_acknowledged")
+            world.until_no_server()
             world.alice.call("send_message", to="bob", session=thread, text="meanwhile")
             assert states(thread) == {"before": "receiver_acknowledged"}  # kept by the relay
             with world.codex.daemon() as client:
@@ -151,7 +152,9 @@ def test_an_unloaded_thread_hears_nothing_until_it_is_loaded_and_has_a_turn(prog
         with world.codex.daemon():
             with world.codex.client() as client:
                 thread = bound(world, client)
-            until(lambda: f"{thread} (live)" not in world.alice.call("list_peers"), "the end of its session")
+                until(lambda: f"{thread} (live)" in world.alice.call("list_peers"), "its session on the relay")
+            world.until_no_server()
+            assert f"{thread} (live)" not in world.alice.call("list_peers")
             world.alice.call("send_message", to="bob", session=thread, text="asleep?")
             assert not states(thread)
             queued = world.codex.run("queue", "--thread", thread, "--message=by hand")
@@ -160,7 +163,6 @@ def test_an_unloaded_thread_hears_nothing_until_it_is_loaded_and_has_a_turn(prog
             with world.codex.client() as client:
                 client.resume(thread)
                 until(lambda: [turn for turn in world.api.turns() if turn.prompt == "by hand"], "the queued turn")
-                client.say(
-                    thread, "hello again"
-                )  # the queued turn began at once, perhaps before the server was up
+                # The queued turn began at once, perhaps before the server was up.
+                client.say(thread, "hello again")
                 until(lambda: acknowledged(thread) == ["asleep?"], "the acknowledgement")

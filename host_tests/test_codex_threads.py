@@ -105,6 +105,7 @@ def test_an_exec_run_is_bound_while_it_lasts_and_its_mail_waits_for_the_next(pro
         assert first.returncode == 0, first
         (thread,) = {ident for ident, _body in world.api.requests}
         assert thread in world.model_results("TOOL get_my_session_id")[-1]
+        world.until_no_server()
         world.alice.call("send_message", to="bob", session=thread, text="after the end")
         assert not states(thread)  # on the relay: nobody polls for a session that is over
         resume = ("exec", "--skip-git-repo-check", "resume", thread)
