@@ -25,7 +25,12 @@ FAULTS = {
 
 RELATED = {
     "idle-wake": ("idle-wake",),
-    "duplicate-notice": ("duplicate-notice", "one-wake-a-notice", "consumed-wakes-nobody", "progress-wakes-nobody"),
+    "duplicate-notice": (
+        "duplicate-notice",
+        "one-wake-a-notice",
+        "consumed-wakes-nobody",
+        "progress-wakes-nobody",
+    ),
 }
 EXIT_USAGE = 64
 

@@ -3,7 +3,7 @@
 from interlink_lab.fixtures.policy import Policy
 from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
-from interlink_lab.topology import two_hosts
+from interlink_lab.topology import FAST, Topology, two_hosts
 
 
 @scenario("pile-up", "every Stop starts one more listener: one listens, one wake comes", two_hosts())
@@ -38,7 +38,7 @@ async def passed_over(run: Run) -> None:
 
 @scenario(
     "reservation",
-    "unread mail is announced again by the schedule: no arrival or restart brings it forward",
+    "unread mail is announced again by the schedule, and no arrival brings it forward",
     two_hosts(),
 )
 async def reservation(run: Run) -> None:
@@ -47,12 +47,9 @@ async def reservation(run: Run) -> None:
     since = run.history.now
     await alice.send(bob, "first")
     for number in range(run.times(2, 6)):
-        seen = await run.count("inbox", number + 1, party="bob", since=since)
+        await run.count("inbox", number + 1, party="bob", since=since)
         await alice.send(bob, "comes during a reservation")
         await run.quiet(0.3)
-        if seen == 2:
-            await bob.disconnect()
-            await bob.connect()
     await bob.set_policy(Policy())
     await run.settled()
 
@@ -133,3 +130,28 @@ async def killed_handoff(run: Run) -> None:
         await bob.connect()
         await run.settled()
         await bob.armed()
+
+
+SLOW = Topology(hosts=two_hosts().hosts, env={**FAST, "INTERLINK_NOTICE_SCHEDULE_S": "60"})
+
+
+@scenario("kept-reservation", "a server that starts again keeps to the notice that was sent before its end", SLOW)
+async def kept_reservation(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    await bob.set_policy(Policy(ack="never"))
+    for number in range(run.times(1, 3)):
+        since = run.history.now
+        await alice.send(bob)
+        await run.event("fetch", party="bob", since=since)
+        await bob.idle()
+        await bob.disconnect()
+        await bob.connect()
+        await run.event("log", party="bob.server", since=since, event="relay_up")
+        await run.quiet(1.5)
+        if number % 2 == 0:
+            await bob.call("fetch_all")
+        await bob.set_policy(Policy())
+        await bob.turn(look=True)
+        await run.settled()
+        await bob.set_policy(Policy(ack="never"))
+    await bob.set_policy(Policy())
