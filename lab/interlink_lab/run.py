@@ -273,7 +273,11 @@ async def open_run(
 async def make_backend(name: str, folder: Path, group: anyio.abc.TaskGroup, product: Path | None) -> Backend:
     """The backend of this name. ValueError for an unknown one, LabFailed where it cannot be used here."""
     if name == "process":
-        path = None if product is None else os.pathsep.join([str(product), os.environ.get("PYTHONPATH", "")])
+        path = (
+            None
+            if product is None
+            else os.pathsep.join([str(product.resolve()), os.environ.get("PYTHONPATH", "")])
+        )
         return ProcessBackend(folder / "nodes", group, path)
     if name != "docker":
         raise ValueError(f"no backend {name!r}: process or docker")

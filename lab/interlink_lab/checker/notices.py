@@ -54,11 +54,15 @@ def notices(facts: Facts) -> dict[str, list[Notice]]:
     """By session: what was handed to its host, by time."""
     found: dict[str, list[Notice]] = defaultdict(list)
     reserved: dict[str, float] = {}
+    # The server's line and the look at the file come a little after the deed, each by its own delay.
+    told = {e["fields"].get("id"): e["t"] for e in facts.by_kind["log"] if e["event"] == "notice"}
     for event in facts.of("inbox", "queue"):
         if event["kind"] == "inbox" and (event["what"] != "notice" or not event["notice"]):
             continue
         at = event["t"]
-        if event["kind"] == "queue":
+        if event["kind"] == "inbox":
+            at = min(at, told.get(event["notice"], at))
+        else:
             # Tries of one handoff have one reservation, which began with the first; one that succeeded ends it.
             at = reserved.setdefault(event["notice"], at)
             if not event["notice"] or event["outcome"] not in ("ok", "timeout"):
@@ -191,6 +195,10 @@ def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:
     """idle-wake: no listener stays armed beside unread mail for longer than the schedule and a margin (M7, M9)."""
     bound = max(facts.schedule_s) + SLACK_S
     records = _by_session(facts)
+    wakes: dict[str, list[float]] = defaultdict(list)
+    for gone in facts.by_kind["exit"]:
+        if gone["party"].endswith(".listener") and gone["code"] == 2:
+            wakes[gone["party"].partition(".")[0]].append(gone["t"])
     for session, host, begin, end, event in _spans(facts, "armed", "unarmed"):
         for up, down in _server_up(facts, host):
             entries = [e for e in records[session] if not e.quiet and e.states[-1][1] != "undeliverable"]
@@ -198,6 +206,8 @@ def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:
                 last = entry.consumed_at if entry.consumed_at is not None else facts.ended
                 a, b = max(begin, up, entry.first["t"]), min(end, down, last, facts.ended)
                 a = max([a, *(f[1] for f in _quieted(facts, host) if f[0] <= b and f[1] >= a)])
+                # Between two looks at the locks a listener may have woken the host, and the next one have armed.
+                a, b = max(pairwise([a, *(t for t in wakes[host] if a < t < b), b]), key=lambda s: s[1] - s[0])
                 if b - a > bound and not facts.quarantined(entry, a):
                     yield Violation(
                         "idle-wake",

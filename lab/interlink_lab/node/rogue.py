@@ -72,6 +72,7 @@ class Rogue:
         self._every = 1
         self._count = 0
         self._forged = 0
+        self._broken = False
         self._sent: deque[bytes] = deque(maxlen=KEPT)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -126,13 +127,16 @@ class Rogue:
                 answer = await read_message(there[0])
                 if answer is None:
                     return  # the relay broke off: so do we
+                self._broken = False
                 after = await self._after(request, answer)
                 if after is None:
                     return
                 writer.write(after.encode())
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
-            self._emit("rogue", "rogue.broken", error=f"{type(exc).__name__}: {exc}"[:200])
+            if not self._broken:  # told once, until the relay answers again
+                self._emit("rogue", "rogue.broken", error=f"{type(exc).__name__}: {exc}"[:200])
+            self._broken = True
         finally:
             for each in (writer, *(there[1:] if there else ())):
                 self._writers.discard(each)

@@ -29,6 +29,7 @@ class Watch:
         self._emit = emit
         self._seen: dict[Path, tuple[int, int, int]] = {}
         self._records: dict[Path, dict[tuple[str, str, str], str]] = {}
+        self._resent: set[tuple[str, str, str, str]] = set()  # repeats that their senders made anew (M24)
         self._inbox: dict[Path, int] = {}
         self._notices: dict[Path, Any] = {}
         self._armed: dict[Path, bool] = {}
@@ -102,6 +103,10 @@ class Watch:
             message = record["message"]
             key = (message["from"], message["msg_id"], record.get("delivery_id", ""))
             now.add(key)
+            again = (*key, str(record.get("resent_ms", "")))
+            if again[-1] and again not in self._resent:
+                self._resent.add(again)
+                self._emit("files", "remade", session=session, sender=key[0], msg_id=key[1])
             state = f"{record['state']}|{record.get('superseded_by', '')}"
             if known.get(key) == state:
                 continue
