@@ -134,6 +134,10 @@ async def local_posts(run: Run) -> None:
     bob = run.host("bob")
     for number in range(run.times(1, 5)):
         await bob.armed()
+        await run.host("alice").send(bob)  # a peer's mail beside it
+        await run.settled()
+        await bob.idle()
+        await bob.armed()
         token = f"m:post-{number}"
         for outcome in ("stored", "repeated"):
             done = await post(bob, f"[[{token}]] the build failed", "--id", f"build-{number}")
