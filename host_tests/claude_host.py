@@ -44,6 +44,7 @@ def set_up(folder: Path, *options: str) -> dict[str, str]:
         "ANTHROPIC_API_KEY": API_KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
+        "MCP_TIMEOUT": "120000",  # ms for a server's start: on a busy machine the host gives up after 30 s
         "DISABLE_TELEMETRY": "1",
         "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
         "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
