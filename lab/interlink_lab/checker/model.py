@@ -41,6 +41,7 @@ class Stored:
     reply_to: str = ""
     ephemeral: bool = False
     moved_at: float | None = None
+    asked_at: float | None = None  # when the agent first gave its receipt back
     states: list[tuple[float, str, str]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -112,7 +113,24 @@ class Facts:
             entry.states.append((event["t"], event["state"], event["superseded_by"]))
             entry.events.append(event)
         self._adopted(found)
+        self._other_evidence(found)
         return sorted(found.values(), key=lambda s: (s.identity, s.session, s.seq))
+
+    def _other_evidence(self, found: dict[tuple[Any, ...], Stored]) -> None:
+        """A look at the files comes late on a busy machine: the server's `stored` line and the agent's
+        acknowledgement may have been sooner."""
+        told = {(self.keys.get(e["party"].partition(".")[0]), e["fields"].get("msg_id")): e
+                for e in reversed(self.by_kind["log"]) if e["event"] == "stored"}  # fmt: skip
+        asked: dict[tuple[str, str, str], float] = {}
+        for event in self.by_kind["ack.begin"]:
+            identity = self.keys.get(event["party"].partition(".")[0], "")
+            for receipt in event["receipts"]:
+                asked.setdefault((identity, receipt["sender"], receipt["msg_id"]), event["t"])
+        for entry in found.values():
+            log = told.get((entry.identity, entry.receipt_id))
+            if log is not None and log["t"] < entry.first["t"]:
+                entry.first = {**entry.first, "t": log["t"]}
+            entry.asked_at = asked.get((entry.identity, entry.sender, entry.receipt_id))
 
     def _adopted(self, found: dict[tuple[Any, ...], Stored]) -> None:
         """What is gone from a session and is in another one under its delivery id was moved there (M30)."""

@@ -91,6 +91,13 @@ def _unread(entries: list[Stored], at: float, margin: float, progress: bool = Fa
     return found
 
 
+def _waited(entry: Stored, until: float) -> bool:
+    """Whether it was surely unread all the time to `until`."""
+    if entry.asked_at is not None and entry.asked_at <= until:
+        return False
+    return entry.consumed_at is None or entry.consumed_at > until + SEEN_LATE_S
+
+
 def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
     """duplicate-notice: while what a notice covers is unread, the next one keeps to the schedule (M7, M18)."""
     records = _by_session(facts)
@@ -103,7 +110,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
                 e for e in records[session]
                 if (e.seq <= through if through is not None else e.first["t"] <= before.at) and not e.quiet
             ]  # fmt: skip
-            waiting = [e for e in covered if e.consumed_at is None or e.consumed_at > after.at + SEEN_LATE_S]
+            waiting = [e for e in covered if _waited(e, after.at)]
             if not waiting:
                 attempt = 0
                 continue
