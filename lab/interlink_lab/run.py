@@ -22,7 +22,7 @@ from interlink_lab.ledger import Ledger
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.topology import RelaySpec, Topology
 
-__all__ = ["HostHandle", "LabFailed", "RelayHandle", "Run", "open_run"]
+__all__ = ["HostHandle", "LabFailed", "RelayHandle", "Run", "open_run", "prepare_backend"]
 
 GUARD_S = 60.0  # against hangs, never a measure
 BUG_GUARD_S = 20.0
@@ -289,3 +289,14 @@ async def make_backend(name: str, folder: Path, group: anyio.abc.TaskGroup, prod
     except NoEngine as exc:
         raise LabFailed(str(exc)) from exc
     return made
+
+
+async def prepare_backend(name: str) -> None:
+    """What a backend needs once and keeps, which may take minutes: the image. LabFailed where that fails."""
+    if name == "docker":
+        from interlink_lab.backends.docker import NoEngine, prepare
+
+        try:
+            await prepare()
+        except NoEngine as exc:
+            raise LabFailed(str(exc)) from exc

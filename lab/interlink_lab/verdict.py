@@ -14,7 +14,7 @@ import anyio
 from interlink_lab.checker import Violation, check
 from interlink_lab.history import Event, History
 from interlink_lab.remote import RemoteFailed
-from interlink_lab.run import LabFailed, open_run
+from interlink_lab.run import LabFailed, open_run, prepare_backend
 from interlink_lab.scenarios.base import Scenario
 
 LIMIT_S = {False: 180.0, True: 1800.0}
@@ -115,6 +115,7 @@ async def run_scenario(
     began = time.monotonic()
     error = ""
     try:
+        await prepare_backend(backend)  # may build an image: not on the run's time
         with anyio.fail_after(LIMIT_S[long] + SPANS * (scenario.span_s or 0.0)):
             async with open_run(
                 scenario.topology, folder, backend=backend, product=product, long=long, seed=seed, watch=watch
@@ -122,7 +123,8 @@ async def run_scenario(
                 await scenario.body(run)
     except* (LabFailed, RemoteFailed, TimeoutError, OSError) as group:
         error = "; ".join(f"{type(e).__name__}: {e}" for e in leaves(group))
-    history = History.load(folder / "history.jsonl")
+    recorded = folder / "history.jsonl"
+    history = History.load(recorded) if recorded.exists() else History()
     found = check(history)
     if not error and not scenario.silent and not any(history.of("send.ok", "raw.send", "local.post")):
         error = "no message was accepted: this run proves nothing"

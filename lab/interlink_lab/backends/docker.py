@@ -21,7 +21,7 @@ from interlink_lab.backends.base import OnEvent
 from interlink_lab.backends.engine import NoEngine
 from interlink_lab.remote import Remote
 
-__all__ = ["DockerBackend", "DockerNode", "NoEngine", "why_not"]
+__all__ = ["DockerBackend", "DockerNode", "NoEngine", "prepare", "why_not"]
 
 T = TypeVar("T")
 END_S = 60.0  # against hangs, never a measure
@@ -239,6 +239,19 @@ class DockerBackend:
         finally:
             await _thread(lambda: engines.sweep(self._engine, self.token))
             await _thread(self._engine.close)
+
+
+async def prepare() -> None:
+    """The image of this tree. NoEngine."""
+
+    def make() -> None:
+        engine = engines.client()
+        try:
+            image.ensure(engine)
+        finally:
+            engine.close()
+
+    await _thread(make)
 
 
 async def _thread(do: Callable[[], T]) -> T:
