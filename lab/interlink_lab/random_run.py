@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,6 +24,8 @@ from interlink_lab.run import HostHandle, Run
 from interlink_lab.scenarios.base import Scenario
 from interlink_lab.topology import FAST, HostSpec, RelaySpec, Topology
 
+SEEDS = Path(__file__).with_name("seeds.txt")
+"""Seeds whose runs of 30 s have passed, one a line."""
 KILL_EVERY_S = 2.0  # one kill in so many seconds, over all parties
 CODEX = 0.3  # how often the last host is a Codex host
 WORK_EVERY_S = 1.2  # one piece of work in so many seconds, a host

@@ -1,7 +1,9 @@
 """Storage and clocks that fail, mailboxes that are full, hosts that are busy, slow to acknowledge, or never do."""
 
+from functools import partial
+
 from interlink_lab.fixtures.policy import Policy
-from interlink_lab.nemesis import Fault, at, begin, seen
+from interlink_lab.nemesis import Fault, Point, at, begin, seen
 from interlink_lab.run import LabFailed, Run
 from interlink_lab.scenarios.base import scenario
 from interlink_lab.topology import HostSpec, Topology, two_hosts
@@ -75,11 +77,19 @@ async def corrupt_mailbox(run: Run) -> None:
         await stored
         damaged = await begin(run, Fault(kind, "bob.mailbox"))
         copied = at(run, "log", "bob.server", event="mailbox_corrupt")
+        tried = [at(run, "log", "bob.server", event=event) for event in ("poll_deferred", "stored")]
         await alice.send(bob)
         await copied
+        await run.until(partial(_reached, tried), "bob's server to try to store it")
         await damaged.end()
+        for point in tried:
+            point.drop()
     await look(run, "bob")
     await run.settled()
+
+
+def _reached(points: list[Point]) -> bool:
+    return any(point.event for point in points)
 
 
 @scenario(
