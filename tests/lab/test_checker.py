@@ -1,4 +1,4 @@
-"""The checker of the lab: a healthy history has nothing wrong, and each fault is found by the invariant of its name."""
+"""The checker of the lab: a healthy history has nothing wrong, each fault is found by the invariant of its name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ class Script:
     def add(self, party: str, kind: str, after: float = 0.01, **data: Any) -> dict[str, Any]:
         self.at += after
         count = self._counts[party] = self._counts.get(party, 0) + 1
-        event = {"t": round(self.at, 6), "party": party, "n": count, "kind": kind, **data}
+        event: dict[str, Any] = {"t": round(self.at, 6), "party": party, "n": count, "kind": kind, **data}
         self.history.events.append(event)
         return event
 
@@ -45,14 +45,14 @@ class Script:
 
     def record(self, state: str, seq: int = 1, msg_id: str = "id1", token: str = "m:1", **data: Any) -> None:
         row = {
-            "session": S_BOB, "identity": BOB, "new": state == "receiver_stored", "sender": ALICE, "msg_id": msg_id,
-            "delivery_id": f"d{seq}", "seq": seq, "state": state, "alias": "", "superseded_by": "", "token": token,
+            "session": S_BOB, "identity": BOB, "new": state == "receiver_stored", "sender": ALICE,
+            "msg_id": msg_id, "delivery_id": f"d{seq}", "seq": seq, "state": state, "alias": "", "superseded_by": "", "token": token,
             "task": "", "status": "", "local": False, "ts": seq, "reply_to": "",
         }  # fmt: skip
         self.add("bob.files", "record", **{**row, **data})
 
     def notice(self, ident: str = "n1", through: int = 1, after: float = 0.01) -> None:
-        self.add("bob.files", "inbox", after, session=S_BOB, what="notice", notice=ident, through=through, token="")
+        self.add("bob.files", "inbox", after, session=S_BOB, what="notice", notice=ident, through=through)
 
     def armed(self, pid: int = 12) -> None:
         self.add("bob.listener", "start", pid=pid, session=S_BOB, hook="Stop")
@@ -66,10 +66,7 @@ class Script:
     def fetch(self, *seqs: int, more: int = 0, **data: Any) -> None:
         call = len(self.history.events)
         self.add("bob.agent", "fetch.begin", session=S_BOB, call=call)
-        rows = [
-            {"sender": ALICE, "msg_id": f"id{n}", "delivery_id": f"d{n}", "token": f"m:{n}", "status": "", "task": ""}
-            for n in seqs
-        ]
+        rows = [{"sender": ALICE, "msg_id": f"id{n}", "delivery_id": f"d{n}", "token": f"m:{n}"} for n in seqs]
         self.add("bob.agent", "fetch", session=S_BOB, call=call, messages=rows, more=more, after=False, **data)
 
     def ack(self, *seqs: int) -> None:
@@ -264,7 +261,7 @@ def test_each_fault_is_found_by_its_name(script: Script, fault: Callable[[Script
 def test_what_is_left_behind_is_found(script: Script) -> None:
     delivered(script)
     script.add("lab", "ending")
-    script.add("lab", "leftovers", node="bob", processes=[{"pid": 1, "argv": "interlink-mcp wait"}], locks=["a.lock"])
+    script.add("lab", "leftovers", node="bob", processes=[{"argv": "interlink-mcp wait"}], locks=["a.lock"])
     assert script.found() == {"nothing-left-running", "locks-free"}
 
 

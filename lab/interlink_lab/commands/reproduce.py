@@ -5,22 +5,20 @@ shows what then happens. The names are those of the seeded bugs (`--help` lists 
 """
 
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from interlink_lab import bugs
-from interlink_lab.commands.run import run_one, runs_folder, tell
-from interlink_lab.report.text import timeline
+from interlink_lab.commands.run import EXIT_USAGE, run_one, runs_folder, tell
+from interlink_lab.report.load import load
+from interlink_lab.report.page import page
+from interlink_lab.report.terminal import show
+from interlink_lab.report.timeline import timeline
 from interlink_lab.scenarios import known
 
-FAULTS = {
-    "idle-wake": "killed-handoff",
-    "duplicate-notice": "reservation",
-}
+FAULTS = {"idle-wake": "killed-handoff", "duplicate-notice": "reservation"}
 """Which scenario shows the fault where no fix is taken out."""
 
 RELATED = {
@@ -32,7 +30,6 @@ RELATED = {
         "progress-wakes-nobody",
     ),
 }
-EXIT_USAGE = 64
 
 
 def fixes(fault: str) -> list[str]:
@@ -48,26 +45,24 @@ HELP = "\n\n".join(f"Fixes for {fault}: {', '.join(fixes(fault))}." for fault in
     help="Run the case and print its timeline; exit 1 when the fault is there.\n\n" + HELP,
 )
 @click.argument("fault", type=click.Choice(sorted(FAULTS)))
-@click.option("--without-fix", "name", default=None, help="take this fix out of a copy of the product")
+@click.option("--without-fix", "name", default="", help="take this fix out of a copy of the product")
 @click.option("--backend", type=click.Choice(["process", "docker"]), default="process", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="folder for the run [lab-runs]")
-def command(fault: str, name: str | None, backend: str, out: Path | None) -> None:
+def command(fault: str, name: str, backend: str, out: Path | None) -> None:
     """Run one case to its timeline."""
-    console = Console(highlight=False)
-    if name is not None and name not in fixes(fault):
+    if name and name not in fixes(fault):
         click.echo(f"no fix {name!r} for {fault}: one of {', '.join(fixes(fault))}", err=True)
         sys.exit(EXIT_USAGE)
-    base = out or runs_folder()
-    base.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{fault}-", dir=base))
-    scenario = known()[FAULTS[fault]]
-    product = None
-    if name is not None:
-        scenario = known()[bugs.known()[name].scenario]
-        product = bugs.patched_copy(name, folder / "product")
-    verdict = run_one(console, scenario, folder, backend, 0, False, product, False)
-    timeline(console, folder)
+    console = Console(highlight=False)
+    scenario = known()[bugs.known()[name].scenario if name else FAULTS[fault]]
+    folder, verdict = run_one(console, scenario, out or runs_folder(), backend, 0, False, name, False)
+    recorded = load(folder)
+    data = timeline(recorded)
+    show(console, recorded, data, False)
+    path = folder / "report.html"
+    path.write_text(page(data), "utf-8")
     tell(console, verdict, folder, keep=True)
+    console.print(f"  timeline: {path}")
     sys.exit(verdict.exit_code)
 
 
