@@ -28,7 +28,7 @@ async def passed_over(run: Run) -> None:
         since = run.history.now
         await alice.send(bob)
         await run.event("inbox", party="bob", since=since)
-        await bob.turn(look=True)
+        await bob.turn(look=True, rest_s=2.5)
         await run.settled()
         await bob.armed()
         await run.quiet(2.0)
