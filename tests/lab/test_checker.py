@@ -1,4 +1,4 @@
-"""The checker of the lab: a healthy history has nothing wrong, each fault is found by the invariant of its name."""
+"""The checker of the lab: nothing is wrong with a healthy history, and each fault is found by its invariant."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +46,8 @@ class Script:
     def record(self, state: str, seq: int = 1, msg_id: str = "id1", token: str = "m:1", **data: Any) -> None:
         row = {
             "session": S_BOB, "identity": BOB, "new": state == "receiver_stored", "sender": ALICE,
-            "msg_id": msg_id, "delivery_id": f"d{seq}", "seq": seq, "state": state, "alias": "", "superseded_by": "", "token": token,
+            "msg_id": msg_id,
+            "delivery_id": f"d{seq}", "seq": seq, "state": state, "alias": "", "superseded_by": "", "token": token,
             "task": "", "status": "", "local": False, "ts": seq, "reply_to": "",
         }  # fmt: skip
         self.add("bob.files", "record", **{**row, **data})
