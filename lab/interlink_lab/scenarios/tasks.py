@@ -33,7 +33,8 @@ async def late_progress(run: Run) -> None:
     sent = await bob.send(alice, "the result", task_id="t", status="result")
     await run.event("record", party="alice", msg_id=sent)
     await alice.call("fetch_all")
-    await bob.raw_send(alice, "late", fields={"task_id": "t", "status": "update", "ts": early})
+    fields = {"task_id": "t", "status": "update", "ts": early, "reply_to": f"{bob.key}#{bob.session}"}
+    await bob.raw_send(alice, "late", fields=fields)
     await run.count("record", 5, party="alice", since=0.0, task="t")
     await alice.call("fetch_all")
     await alice.set_policy(Policy())
