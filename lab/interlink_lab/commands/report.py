@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 
 from interlink_lab.commands.run import EXIT_USAGE
-from interlink_lab.report.browser import Browser, find
+from interlink_lab.report.browser import Browser, BrowserFailed, find
 from interlink_lab.report.load import load
 from interlink_lab.report.page import page
 from interlink_lab.report.terminal import show
@@ -36,11 +36,12 @@ def command(
     except (OSError, ValueError) as exc:
         click.echo(f"no recorded run in {run}: {exc}", err=True)
         sys.exit(EXIT_USAGE)
+    path = out or recorded.folder / "report.html"
+    if not text_only:
+        path.write_text(page(data), "utf-8")
     if not html_only:
         show(Console(highlight=False), recorded, data, all_events)
     if not text_only:
-        path = out or recorded.folder / "report.html"
-        path.write_text(page(data), "utf-8")
         click.echo(str(path) if html_only else f"timeline: {path}")
         if picture is not None:
             _picture(path, picture)
@@ -52,10 +53,14 @@ def _picture(page_file: Path, to: Path) -> None:
     if program is None:
         click.echo("no Chromium on PATH (Debian: apt-get install chromium)", err=True)
         sys.exit(EXIT_BROKEN)
-    with Browser(program) as browser:
-        browser.window(*PICTURE)
-        browser.open(page_file)
-        browser.picture(to)
+    try:
+        with Browser(program) as browser:
+            browser.window(*PICTURE)
+            browser.open(page_file)
+            browser.picture(to)
+    except BrowserFailed as exc:
+        click.echo(f"no picture: {exc}", err=True)
+        sys.exit(EXIT_BROKEN)
     click.echo(f"picture: {to}")
 
 

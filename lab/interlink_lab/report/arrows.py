@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from interlink_lab.checker.model import Facts
 from interlink_lab.checker.notices import notices
-from interlink_lab.fixtures.agent import NOTICE_ID
 from interlink_lab.history import Event
 from interlink_lab.report.journeys import Journey, wakes_by_notice
 from interlink_lab.report.lanes import Lanes
+from interlink_lab.tokens import NOTICE_ID
 
 KINDS = ("send", "relay", "notice", "wake", "fetch", "ack")
 FAILED = ("send.fail", "send.unknown", "fetch.failed", "fetch.lost", "ack.failed")

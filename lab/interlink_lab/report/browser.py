@@ -155,10 +155,12 @@ class Browser:
         """Load a report and wait until it is drawn."""
         self.console.clear()
         self.requests.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri() + anchor)
+        answer = self.call("Page.navigate", url=path.resolve().as_uri() + anchor)
+        if answer.get("errorText"):
+            raise BrowserFailed(f"{path}: {answer['errorText']}")
         until = time.monotonic() + GUARD_S
         while not self.value(
-            "document.documentElement.dataset.ready === 'yes' && document.readyState === 'complete'"
+            "document.documentElement?.dataset.ready === 'yes' && document.readyState === 'complete'"
         ):
             if time.monotonic() > until:
                 raise BrowserFailed(f"the page is not drawn after {GUARD_S:g} s: {self.console}")

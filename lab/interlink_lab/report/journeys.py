@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from interlink_lab.checker.model import Facts, Stored
 from interlink_lab.checker.notices import Notice, notices
-from interlink_lab.fixtures.agent import NOTICE_ID
 from interlink_lab.history import Event
+from interlink_lab.tokens import NOTICE_ID
 
 STEPS = ("sent", "relay", "stored", "notice", "wake", "fetch", "ack")
 SEEN_LATE_S = 1.0  # the watcher sees a change a little later than it is made
