@@ -102,6 +102,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
     """duplicate-notice: while what a notice covers is unread, the next one keeps to the schedule (M7, M18)."""
     records = _by_session(facts)
     schedule = facts.schedule_s
+    made = {e["id"]: e["made_ms"] for e in facts.by_kind["reservation"] if e.get("made_ms")}
     for session, rows in notices(facts).items():
         attempt = 0
         for before, after in pairwise(rows):
@@ -115,7 +116,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
                 attempt = 0
                 continue
             host = before.event["party"].partition(".")[0]
-            gap, least = after.at - before.at, schedule[min(attempt, len(schedule) - 1)] * (1 - TOLERANCE)
+            gap, least = _gap(made, before, after), schedule[min(attempt, len(schedule) - 1)] * (1 - TOLERANCE)
             attempt += 1
             if gap >= least or _asked(facts, after) or _explained(facts, host, before.at, after.at):
                 continue
@@ -124,6 +125,14 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
                 f"two notices {gap:.2f} s apart, {least:.2f} s at least are due; {waiting[0].token} was unread",
                 [before.event, after.event, waiting[0].first],
             )
+
+
+def _gap(made: dict[str, int], before: Notice, after: Notice) -> float:
+    """Seconds between two notices: as they were seen, or by the reservations where a look came late."""
+    seen = after.at - before.at
+    if before.ident in made and after.ident in made:
+        return max(seen, (made[after.ident] - made[before.ident]) / 1000)
+    return seen
 
 
 def _explained(facts: Facts, host: str, begin: float, end: float) -> bool:

@@ -97,7 +97,8 @@ class Watch:
         notice = value.get("notice")
         if notice != self._notices.get(path):
             self._notices[path] = notice
-            shown = {k: notice.get(k) for k in ("id", "state", "through", "attempt", "failures")} if notice else {}
+            names = ("id", "state", "through", "attempt", "failures", "made_ms")
+            shown = {k: notice.get(k) for k in names} if notice else {}
             self._emit("files", "reservation", session=session, **shown)
         for record in value.get("records", ()):
             message = record["message"]
