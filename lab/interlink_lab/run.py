@@ -25,7 +25,7 @@ from interlink_lab.topology import RelaySpec, Topology
 __all__ = ["HostHandle", "LabFailed", "RelayHandle", "Run", "open_run", "prepare_backend"]
 
 GUARD_S = 60.0  # against hangs, never a measure
-BUG_GUARD_S = 20.0
+BUG_GUARD_S = 25.0  # where a seeded bug is expected to keep a run from its end
 
 
 class LabFailed(Exception):
@@ -61,9 +61,10 @@ class Run:
         """How often, in the form of the scenario that runs."""
         return long if self.is_long else short
 
-    async def until(self, look: Callable[[], Any], what: str, guard_s: float = GUARD_S) -> Any:
+    async def until(self, look: Callable[[], Any], what: str, guard_s: float | None = None) -> Any:
         """What `look` (plain or async) gives once it gives something. LabFailed after the guard time."""
-        with anyio.move_on_after(guard_s):
+        patience_s = self.patience_s if guard_s is None else guard_s
+        with anyio.move_on_after(patience_s):
             while True:
                 found = look()
                 if isinstance(found, Awaitable):
@@ -71,7 +72,7 @@ class Run:
                 if found:
                     return found
                 await anyio.sleep(0.02)
-        raise LabFailed(f"waited {guard_s:g} s for {what}")
+        raise LabFailed(f"waited {patience_s:g} s for {what}")
 
     async def event(self, kind: str, party: str | None = None, since: float = 0.0, **data: Any) -> Event:
         """The first such event at or after `since`, once there is one."""
@@ -261,7 +262,11 @@ async def open_run(
             run.patience_s = BUG_GUARD_S
         try:
             await run.up()
-            yield run
+            try:
+                yield run
+            except LabFailed:
+                await run.down()  # what was recorded can be judged all the same
+                raise
             await run.down()
         finally:
             with anyio.CancelScope(shield=True):

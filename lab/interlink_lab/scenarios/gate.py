@@ -25,7 +25,6 @@ async def gate(run: Run) -> None:
     await run.event("record", party="bob", msg_id=first["msg_id"])
     await alice.raw_again(bob, first, sessions=[bob.session, other.session])
     await alice.raw_send(bob, "another text under a known id", fields={"msg_id": first["msg_id"]})
-    await run.count("record", 2, party="bob", since=0.0, msg_id=first["msg_id"], new=True)
     await run.settled()
     for host in (bob, other):
         await host.kill("server")
