@@ -18,6 +18,7 @@ import pytest
 
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # its reaper would come from a registry
 
+from host_tests.lab import passes
 from interlink_lab.backends import engine as engines
 from interlink_lab.backends import image
 from interlink_lab.backends.docker import DockerNode, why_not
@@ -29,6 +30,8 @@ from interlink_lab.verdict import run_scenario
 
 GUARD_S = 60.0  # against hangs, never a measure
 BUILD_S = 1200  # a first build with its downloads, on a slow machine
+# One of each kind: restarts, storage without root's rights, a bad relay, two processes, the other host.
+IN_CONTAINERS = ("restart-each-step", "storage-claude", "flaky-relay", "two-servers", "codex-cross-host")
 COMPOSE = Path(__file__).parents[1] / "docker" / "compose.yaml"
 
 pytestmark = pytest.mark.timeout(BUILD_S)
@@ -204,6 +207,13 @@ def test_cross_host_in_containers(engine: Any, tmp_path: Path) -> None:
     kept = {path.parent.name for path in (tmp_path / "nodes").glob("*/node.log")}
     assert kept == {"alice", "bob", "r1"}  # their files are there to look at
     assert list((tmp_path / "nodes" / "bob" / "home" / "state" / "interlink" / "mailbox").rglob("*.json"))
+
+
+@pytest.mark.req("V2")
+@pytest.mark.parametrize("name", IN_CONTAINERS)
+def test_scenario(engine: Any, tmp_path: Path, name: str) -> None:
+    image.ensure(engine)
+    passes(name, tmp_path, "docker")
 
 
 @pytest.mark.req("V2")

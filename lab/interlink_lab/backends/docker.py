@@ -221,7 +221,7 @@ class DockerBackend:
         return container
 
     def relay_address(self, node: str, addr: str) -> str:
-        return f"{node}:{RELAY_PORT}"
+        return f"{node}:{addr.rpartition(':')[2]}"  # a proxy of the lab's before it has another port
 
     async def close(self) -> None:
         """End the nodes, keep their files, remove containers and network: all that has the run's label."""
