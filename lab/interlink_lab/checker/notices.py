@@ -55,6 +55,7 @@ def notices(facts: Facts) -> dict[str, list[Notice]]:
     found: dict[str, list[Notice]] = defaultdict(list)
     reserved: dict[str, float] = {}
     # The server's line and the look at the file come a little after the deed, each by its own delay.
+    through = {e["id"]: e["through"] for e in facts.by_kind["reservation"] if e.get("id")}
     told = {e["fields"].get("id"): e["t"] for e in facts.by_kind["log"] if e["event"] == "notice"}
     for event in facts.of("inbox", "queue"):
         if event["kind"] == "inbox" and (event["what"] != "notice" or not event["notice"]):
@@ -68,7 +69,8 @@ def notices(facts: Facts) -> dict[str, list[Notice]]:
             if not event["notice"] or event["outcome"] not in ("ok", "timeout"):
                 continue  # a definite failure costs no step (M25)
             del reserved[event["notice"]]
-        found[event["session"]].append(Notice(at, event["session"], event["notice"], event.get("through"), event))
+        covers = event.get("through", through.get(event["notice"]))
+        found[event["session"]].append(Notice(at, event["session"], event["notice"], covers, event))
     return found
 
 
@@ -117,7 +119,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
                 continue
             host = before.event["party"].partition(".")[0]
             gap, least = _gap(made, before, after), schedule[min(attempt, len(schedule) - 1)] * (1 - TOLERANCE)
-            attempt += 1
+            attempt += before.ident != after.ident  # a handoff that a crash broke off is made again
             if gap >= least or _asked(facts, after) or _explained(facts, host, before.at, after.at):
                 continue
             yield Violation(
