@@ -195,7 +195,7 @@ class Run:
                     async def sees(host: HostHandle = host, other: HostHandle = other) -> bool:
                         return other.session in await host.call("tool", tool="discover", arguments={})
 
-                    await self.until(sees, f"{name} on {host.name}'s list")
+                    await self.until(sees, f"{name} on {host.name}'s list", GUARD_S)
 
     async def down(self) -> None:
         """Look a last time, end everything, look for what is left behind."""
