@@ -77,7 +77,9 @@ async def _sent_and_failed(run: Run, bob: HostHandle, way: str) -> dict[str, Any
     msg_id = await run.host("alice").send(bob, f"while {way[:20]!r}".replace("[[", "(("))
     found: list[dict[str, Any]] = await run.until(lambda: failures(bob), f"a saved failure after {way}")
     state = await status(bob, msg_id)
-    run.claim("failed-state", state == "delivery_failed", f"{way}: state {state} with a saved failure")
+    # What was queued although nobody knew may have been read by now.
+    honest = ("delivery_failed", "receiver_acknowledged") if way == "queued-hang" else ("delivery_failed",)
+    run.claim("failed-state", state in honest, f"{way}: state {state} with a saved failure")
     run.claim("one-slot", len(found) == 1, f"{way}: {len(found)} saved failures of ordinary notices")
     return found[0]
 
@@ -102,6 +104,9 @@ async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
     most = 1 if way in ("no-rollout", "ephemeral", "no-session", "argument", "hang", "queued-hang") else 3
     run.claim("tries", len(tried) == most, f"{way}: {len(tried)} calls for a notice, {most} are due")
     await bob.call("answers", answers=["real"])
+    if way == "queued-hang":  # nothing may be left to hand over: the next message's success clears the failure
+        await run.settled()
+        await run.host("alice").send(bob)
     await _recovered(run, bob, way)
 
 
