@@ -48,6 +48,7 @@ class Node(Serving):
 
     async def begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(self.folder)  # `python -m` looks in the current folder first: no other copy of the product in it
         os.environ.setdefault(TOKEN, self.folder.name)
 
     async def end(self) -> None:
