@@ -47,17 +47,18 @@ async def restart_each_step(run: Run) -> None:
 
 
 async def one_restart(run: Run, kill: str, step: str) -> None:
-    """One delivery from alice to bob with one kill in it."""
+    """One delivery from alice to bob with one kill in it. It names the session: a relay that was killed may not
+    know him until he announces himself again."""
     alice, bob = run.host("alice"), run.host("bob")
     fault = Fault(kill, PARTIES[kill], options={"step": step})
     where = STEPS[step]
     if where is None:
         active = await begin(run, fault)
-        await alice.send(bob)
+        await alice.send(bob, session=bob.session)
     else:
         kind, party, data = where
         point = at(run, kind, party, **data)
-        await alice.send(bob)
+        await alice.send(bob, session=bob.session)
         await point
         active = await begin(run, fault)
     await active.end()
