@@ -124,5 +124,5 @@ class Serving:
             if method is None:
                 raise RemoteFailed(f"no operation {op!r}")
             self._write({"id": number, "ok": await method(**args)})
-        except (OSError, ValueError, TypeError, KeyError, RuntimeError, RemoteFailed) as exc:
+        except Exception as exc:  # noqa: BLE001  whatever it is, the caller has to know, or it waits for ever
             self._write({"id": number, "error": f"{op}: {type(exc).__name__}: {exc}"})
