@@ -211,9 +211,9 @@ async def pause_relay(run: Run) -> None:
     for _ in range(run.times(1, 5)):
         await bob.armed()
         still = await begin(run, Fault("pause", "r1"))
-        for _ in range(3):
-            await alice.send(bob)
-            await bob.send(alice)
+        for _ in range(run.times(1, 3)):
+            await alice.send(bob, session=bob.session)
+            await bob.send(alice, session=alice.session)
         await still.end()
         await run.settled()
 
