@@ -8,7 +8,7 @@ from interlink_lab.history import Event
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
-from interlink_lab.topology import HostSpec, Topology, two_hosts
+from interlink_lab.topology import FAST, HostSpec, Topology, two_hosts
 
 # Answer of `codex queue` -> words that the saved failure must have. The first are in the short form too.
 WAYS = {
@@ -199,4 +199,24 @@ async def codex_ephemeral(run: Run) -> None:
         failed = await _sent_and_failed(run, bob, "ephemeral")
         run.claim("failed-reason", "ephemeral" in failed["reason"], f"the reason says {failed['reason'][:200]!r}")
         await bob.whole_turn(look=True)
+        await run.settled()
+
+
+@scenario(
+    "codex-orphan",
+    "a server that is killed while its queue program hangs leaves no such program behind",
+    two_hosts("codex", env={**FAST, "INTERLINK_CODEX_TIMEOUT_S": "60"}),
+)
+async def codex_orphan(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(1, 5)):
+        await bob.call("answers", answers=["hang"])
+        since = run.history.now
+        await alice.send(bob)
+        await run.event("reservation", party="bob", since=since, state="reserved")
+        await run.quiet(1.0)  # the program has started
+        await bob.kill("server")
+        await run.event("exit", party="bob.server", since=since)
+        await bob.call("answers", answers=["real"])
+        await bob.connect()
         await run.settled()
