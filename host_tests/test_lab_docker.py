@@ -30,8 +30,7 @@ from interlink_lab.verdict import run_scenario
 
 GUARD_S = 60.0  # against hangs, never a measure
 BUILD_S = 1200  # a first build with its downloads, on a slow machine
-# One of each kind: restarts, storage without root's rights, a bad relay, two processes, the other host.
-IN_CONTAINERS = ("restart-each-step", "storage-claude", "flaky-relay", "two-servers", "codex-cross-host")
+IN_CONTAINERS = sorted(name for name, scenario in known().items() if "docker" in scenario.backends)
 COMPOSE = Path(__file__).parents[1] / "docker" / "compose.yaml"
 
 pytestmark = pytest.mark.timeout(BUILD_S)

@@ -27,6 +27,10 @@ def ci(folder: Path, test: str = "", hosts: str = "echo none") -> "subprocess.Co
     shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
     (folder / "dev").write_text(DEV.format(test=test, hosts=hosts))
     (folder / "dev").chmod(0o755)
+    for name in (".ci/install", "docker/start-engine"):  # called as root on Debian alone
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("#!/bin/sh\necho ok\n")
+        (folder / name).chmod(0o755)
     return subprocess.run(
         ["bash", str(folder / ".ci" / "run")],
         cwd="/",
@@ -45,8 +49,10 @@ def test_it_passes_and_shows_the_closing_lines(tmp_path: Path) -> None:
     done = ci(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 passed in 1.00s\n" in done.stdout
-    end = lines(done)[-5:]
-    assert [line.split()[1] for line in end] == ["prepare", "test", "lint", "host-test", "passed"]
+    end = [line for line in lines(done) if " exit " in line]
+    told = [line.split()[1] for line in end]
+    assert told[:3] == ["prepare", "test", "lint"] and told[-1] == "host-test"
+    assert lines(done)[-1].startswith("ci: passed")
     assert end[1].endswith("7 passed in 1.00s") and "exit 0" in end[1]
     assert not [name for name in os.listdir(tmp_path) if name.startswith("tmp.")]
 
@@ -55,7 +61,8 @@ def test_a_failure_is_told_at_the_end_and_the_other_parts_run(tmp_path: Path) ->
     done = ci(tmp_path, test="exit 3")
     assert done.returncode == 1
     assert lines(done)[-1] == "ci: FAILED: test"
-    assert "exit 3" in lines(done)[-4] and "lint: 5 passed, 0 failed" in done.stdout and "none" in done.stdout
+    (line,) = [line for line in lines(done) if line.startswith("ci:   test ")]
+    assert "exit 3" in line and "lint: 5 passed, 0 failed" in done.stdout and "none" in done.stdout
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
