@@ -23,6 +23,29 @@ from host_tests.recorder import note, noted
 from host_tests.waiting import GUARD_S, until
 
 Entry = dict[str, Any]
+HOOK_META = ["progressToken", "threadId"]
+MODEL_META = ["callId", "itemId", *HOOK_META, "sessionId", "windowId", "x-codex-turn-metadata"]
+
+
+def _bind(event: str) -> Entry:
+    return {"kind": "bind", "event": event, "arguments": ["thread_id"], "meta": HOOK_META, "own": True}
+
+
+def _call(name: str, *arguments: str) -> list[Entry]:
+    tool: dict[str, Any] = {"kind": "tool", "name": name, "arguments": list(arguments), "meta": sorted(MODEL_META)}
+    return [_bind("PreToolUse"), tool]
+
+
+def _turn(trigger: str, *within: Entry) -> list[Entry]:
+    return [_bind("UserPromptSubmit"), {"kind": "turn", "trigger": trigger}, *within, _bind("Stop")]
+
+
+def expected(version: str) -> list[Entry]:
+    """The trace that this version of Codex was seen to give."""
+    more = ["--resume"] if version != "0.160.0" else []
+    queued: Entry = {"kind": "queued", "argv": ["queue", "--thread", "--message", *more]}
+    woken = _turn("queue", *_call("receive_messages", "notification_id"), *_call("acknowledge_messages", "messages"))
+    return [_bind("SessionStart"), *_turn(""), queued, *woken, *_turn("", queued), *woken]
 
 
 def codex_trace(program: Path, folder: Path) -> list[Entry]:

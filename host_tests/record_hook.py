@@ -1,7 +1,7 @@
 """In front of a hook's command: `record_hook.py LOG COMMAND...` notes what the host gave, and becomes the command.
 
-One JSON line: time (ns, monotonic), event, source where there is one, names in the payload, names of CLAUDE*
-variables. The command reads the same payload; its parent and its environment are those that the host gave.
+One JSON line: time (ns, monotonic), event, session, source where there is one, names in the payload, names of
+CLAUDE* variables. The command reads the same payload; its parent and its environment are those that the host gave.
 """
 
 import json
@@ -15,7 +15,7 @@ def main() -> None:
     at = time.monotonic_ns()
     payload = sys.stdin.buffer.read()
     table = json.loads(payload)
-    line = {"at": at, "kind": "hook", "event": table["hook_event_name"]}
+    line = {"at": at, "kind": "hook", "event": table["hook_event_name"], "session": table["session_id"]}
     if "source" in table:
         line["source"] = table["source"]
     line["payload"] = sorted(table)

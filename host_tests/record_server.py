@@ -1,17 +1,24 @@
-"""In front of an MCP server's command: `record_server.py LOG COMMAND...` notes tool calls and becomes the command.
+"""In front of an MCP server's command: `record_server.py LOG COMMAND...` notes what is asked; becomes the command.
 
-One JSON line for each `tools/call`: time (ns, monotonic), the tool's name, the names in its `_meta`. A child of
-this process hands the bytes on as they are; the server stays the host's own child.
+One JSON line for the start (its session, names of the host's variables), for each request up to the handshake, and for each
+`tools/call` (its name, the names in its `_meta`); each with its time (ns, monotonic). A child of this process hands
+the bytes on as they are; the server stays the host's own child.
 """
 
 import json
 import os
 import sys
 import time
+from typing import Any
+
+HANDSHAKE = ("server/discover", "initialize", "tools/list")
+VARIABLES = ("CLAUDE", "AI_AGENT")
 
 
 def main() -> None:
     log, *command = sys.argv[1:]
+    session = os.environ.get("CLAUDE_CODE_SESSION_ID")
+    note(log, kind="server", session=session, env=sorted(name for name in os.environ if name.startswith(VARIABLES)))
     read, write = os.pipe()
     if os.fork() == 0:
         os.close(read)
@@ -24,16 +31,20 @@ def main() -> None:
     os.execvp(command[0], command)
 
 
+def note(log: str, **line: Any) -> None:
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"at": time.monotonic_ns(), **line}) + "\n")
+
+
 def hand_on(log: str, write: int) -> None:
     """Standard input to `write`, line by line, until either end is closed."""
     for line in sys.stdin.buffer:
         message = json.loads(line)
-        if message.get("method") == "tools/call":
-            params = message["params"]
-            found = {"at": time.monotonic_ns(), "kind": "tool", "name": params["name"]}
-            found["meta"] = sorted(params.get("_meta") or {})
-            with open(log, "a", encoding="utf-8") as file:
-                file.write(json.dumps(found) + "\n")
+        method, params = message.get("method"), message.get("params", {})
+        if method in HANDSHAKE:
+            note(log, kind="asked", method=method, meta=sorted(params.get("_meta") or {}))
+        elif method == "tools/call":
+            note(log, kind="tool", name=params["name"], meta=sorted(params.get("_meta") or {}))
         try:
             os.write(write, line)
         except BrokenPipeError:

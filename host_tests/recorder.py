@@ -1,7 +1,7 @@
 """Stands in front of a program and writes down what is asked of it: `recorder.py LOG calls|runs PROGRAM ARGS...`.
 
-`calls`: an MCP server; each tools/call is a line `{"pid", "name", "arguments", "meta"}` before the server sees it.
-`runs`: any program; its arguments are a line `{"pid", "argv"}`, then it takes this process over.
+`calls`: an MCP server; each tools/call is a line `{"at", "pid", "name", "arguments", "meta"}` before the server sees it.
+`runs`: any program; its arguments are a line `{"at", "pid", "argv"}`, then it takes this process over. `at`: ns on the monotonic clock.
 """
 
 import json
@@ -9,12 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 
 def note(log: str, **what: Any) -> None:
-    line = json.dumps({"pid": os.getpid(), **what}) + "\n"
+    line = json.dumps({"at": time.monotonic_ns(), "pid": os.getpid(), **what}) + "\n"
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(file, line.encode("utf-8"))
     os.close(file)

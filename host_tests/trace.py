@@ -1,13 +1,17 @@
 """What a real host does around our plugin, as a list that can be compared: `claude_trace(program, folder)`.
 
-The scenario: start, a turn of the user, a message wakes, is fetched and acknowledged, `/clear`, another wakes.
+The scenario: start, a turn of the user, a message wakes, is fetched and acknowledged, `/clear`, another wakes; the
+host ends, and one that is started with `--continue` arms.
 
-    {"kind": "hook", "event": "SessionStart", "source": "startup", "payload": [names], "env": [names]}
+    {"kind": "server", "session": 1, "env": [names]}
+    {"kind": "asked", "method": "initialize", "meta": [names]}
+    {"kind": "hook", "event": "SessionStart", "session": 1, "source": "startup", "payload": [names], "env": [names]}
     {"kind": "wake", "hook": "Stop", "summary": "Stop hook feedback", "origin": "task-notification"}
     {"kind": "tool", "name": "receive_messages", "meta": [names]}
 
-`payload`: fields of the hook's input; `env`: CLAUDE* variables that the host itself added; `meta`: of the call.
-Names are sorted, values left out: they differ from run to run.
+`payload`: fields of the hook's input; `env`: variables that the host itself added; `meta`: of the call. Names are
+sorted, values left out: they differ from run to run; sessions are numbered as they appear. A server's start and
+handshake come before everything else of its host, which starts it and its first hook side by side.
 
     python -m host_tests.trace VERSION     # prints that of an installed one, for traces/claude-VERSION.json
 """
@@ -28,6 +32,7 @@ from host_tests.waiting import until
 from interlink_lab.tools import hosts
 
 TRACES = Path(__file__).parent / "traces"
+FIRST = ("server", "asked")
 PLUGIN = ("data", "interlink", "claude", "plugin")
 
 
@@ -50,11 +55,15 @@ def claude_trace(program: Path, folder: Path) -> list[dict[str, Any]]:
         with world.host(program) as host:
             play(world, host, log)
             origins = [result["origin"]["kind"] for result in host.results() if "origin" in result]
+        ended = time.monotonic_ns()
+        with world.host(program, "--continue") as host:
+            served(host)
+            until(lambda: [line["kind"] for line in recorded(log)].count("hook") == 6, "the hook of --continue")
         assert len(origins) == len(wakes) == 2, (origins, wakes)
         for wake, origin in zip(wakes, origins, strict=True):
             wake["origin"] = origin
         lines = [*recorded(log), *wakes]
-        return [normal(line, set(world.env)) for line in sorted(lines, key=lambda line: line["at"])]
+        return in_order(lines, ended, set(world.env))
 
 
 def play(world: World, host: ClaudeHost, log: Path) -> None:
@@ -82,23 +91,28 @@ def play(world: World, host: ClaudeHost, log: Path) -> None:
 def install_recorders(world: World, log: Path) -> None:
     """Put the recorders in front of what the installed plugin starts."""
     plugin = world.folder.joinpath(*PLUGIN)
-    here = Path(__file__).parent
-
-    def words(name: str) -> list[str]:
-        return [sys.executable, str(here / name), str(log)]
-
     path = plugin / "hooks" / "hooks.json"
-    table = json.loads(path.read_text("utf-8"))
-    for groups in table["hooks"].values():
-        for handler in (handler for group in groups for handler in group["hooks"]):
-            handler["command"] = f"{shlex.join(words('record_hook.py'))} {handler['command']}"
-    path.write_text(json.dumps(table), "utf-8")
+    path.write_text(recorded_hooks(path, log), "utf-8")
     path = plugin / ".mcp.json"
     table = json.loads(path.read_text("utf-8"))
     server = table["mcpServers"]["interlink"]
-    command, *before = words("record_server.py")
+    command, *before = recorder("record_server.py", log)
     server.update(command=command, args=[*before, server["command"], *server["args"]])
     path.write_text(json.dumps(table), "utf-8")
+
+
+def recorder(name: str, log: Path) -> list[str]:
+    """The words to put before a command."""
+    return [sys.executable, str(Path(__file__).parent / name), str(log)]
+
+
+def recorded_hooks(hooks: Path, log: Path) -> str:
+    """A hooks file with the recorder before each command."""
+    table = json.loads(hooks.read_text("utf-8"))
+    for groups in table["hooks"].values():
+        for handler in (handler for group in groups for handler in group["hooks"]):
+            handler["command"] = f"{shlex.join(recorder('record_hook.py', log))} {handler['command']}"
+    return json.dumps(table)
 
 
 def recorded(log: Path) -> list[dict[str, Any]]:
@@ -114,11 +128,20 @@ def wake_of(prompt: str) -> dict[str, Any]:
     return {"kind": "wake", "hook": hook[1], "summary": summary[1]}
 
 
-def normal(line: dict[str, Any], given: set[str]) -> dict[str, Any]:
-    """Without its time, and without variables that the test itself had set."""
-    found = {name: value for name, value in line.items() if name != "at"}
-    if "env" in found:
-        found["env"] = [name for name in found["env"] if name not in given]
+def in_order(lines: list[dict[str, Any]], ended: int, given: set[str]) -> list[dict[str, Any]]:
+    """The trace of what was recorded of a host that `ended` then, and the next one.
+
+    Without times, and without variables in `given`, which the test itself had set.
+    """
+    numbers: dict[str, int] = {}
+    found = []
+    for line in sorted(lines, key=lambda line: (line["at"] > ended, line["kind"] not in FIRST, line["at"])):
+        row = {name: value for name, value in line.items() if name != "at"}
+        if "session" in row:
+            row["session"] = numbers.setdefault(row["session"], len(numbers) + 1)
+        if "env" in row:
+            row["env"] = [name for name in row["env"] if name not in given]
+        found.append(row)
     return found
 
 

@@ -45,7 +45,7 @@ class HostSpec:
 
     `identity`: another host's name whose key this one has too (two sessions of one identity on one machine, in
     one state root). `linked`: a TCP proxy stands between it and each relay. `options`: more of the fixture's
-    configuration (Codex: `version`, `ephemeral`, `answers`).
+    configuration (`version`; Codex: `ephemeral`, `answers`).
     """
 
     name: str
