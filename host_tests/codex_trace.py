@@ -44,7 +44,8 @@ def expected(version: str) -> list[Entry]:
     """The trace that this version of Codex was seen to give."""
     more = ["--resume"] if version != "0.160.0" else []
     queued: Entry = {"kind": "queued", "argv": ["queue", "--thread", "--message", *more]}
-    woken = _turn("queue", *_call("receive_messages", "notification_id"), *_call("acknowledge_messages", "messages"))
+    read = [*_call("receive_messages", "notification_id"), *_call("acknowledge_messages", "messages")]
+    woken = _turn("queue", *read)
     return [_bind("SessionStart"), *_turn(""), queued, *woken, *_turn("", queued), *woken]
 
 

@@ -22,9 +22,9 @@ def lab(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def run(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
+def run(name: str, folder: Path, *arguments: str, **env: str) -> dict[str, Any]:
     """The verdict of one scenario. AssertionError where there is none."""
-    done = lab("run", name, "--json", "--keep", "--out", str(folder), *arguments)
+    done = lab("run", name, "--json", "--keep", "--out", str(folder), *arguments, **env)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, f"no verdict (exit {done.returncode}): {done.stderr[-2000:]}"
     verdict: dict[str, Any] = json.loads(lines[-1])

@@ -1,8 +1,8 @@
 """In front of an MCP server's command: `record_server.py LOG COMMAND...` notes what is asked; becomes the command.
 
-One JSON line for the start (its session, names of the host's variables), for each request up to the handshake, and for each
-`tools/call` (its name, the names in its `_meta`); each with its time (ns, monotonic). A child of this process hands
-the bytes on as they are; the server stays the host's own child.
+One JSON line for the start (its session, names of the host's variables), for each request of the handshake, and
+for each `tools/call` (its name, the names in its `_meta`); each with its time (ns, monotonic). A child of this
+process hands the bytes on as they are; the server stays the host's own child.
 """
 
 import json
@@ -18,7 +18,8 @@ VARIABLES = ("CLAUDE", "AI_AGENT")
 def main() -> None:
     log, *command = sys.argv[1:]
     session = os.environ.get("CLAUDE_CODE_SESSION_ID")
-    note(log, kind="server", session=session, env=sorted(name for name in os.environ if name.startswith(VARIABLES)))
+    names = sorted(name for name in os.environ if name.startswith(VARIABLES))
+    note(log, kind="server", session=session, env=names)
     read, write = os.pipe()
     if os.fork() == 0:
         os.close(read)

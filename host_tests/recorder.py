@@ -1,7 +1,8 @@
 """Stands in front of a program and writes down what is asked of it: `recorder.py LOG calls|runs PROGRAM ARGS...`.
 
-`calls`: an MCP server; each tools/call is a line `{"at", "pid", "name", "arguments", "meta"}` before the server sees it.
-`runs`: any program; its arguments are a line `{"at", "pid", "argv"}`, then it takes this process over. `at`: ns on the monotonic clock.
+`calls`: an MCP server; each tools/call is a line `{"at", "pid", "name", "arguments", "meta"}` before the server
+sees it. `runs`: any program; its arguments are a line `{"at", "pid", "argv"}`, then it takes this process over.
+`at`: ns on the monotonic clock.
 """
 
 import json

@@ -24,7 +24,7 @@ Line = dict[str, Any]
 
 # What a trace of a fixture need not have, and why. Everything else is equal.
 ALLOWED = {
-    ("wake", "summary"): "the host's words around a notice, to its model; the fixture's agent gets the notice alone",
+    ("wake", "summary"): "the host's words around a notice; the fixture's agent gets the notice alone",
     ("wake", "origin"): "of a result on the host's standard output; the fixture has no such output",
 }
 LABS_OWN = "discover"  # the lab's call, before the scenario begins: it waits until the hosts see each other

@@ -5,7 +5,7 @@ host ends, and one that is started with `--continue` arms.
 
     {"kind": "server", "session": 1, "env": [names]}
     {"kind": "asked", "method": "initialize", "meta": [names]}
-    {"kind": "hook", "event": "SessionStart", "session": 1, "source": "startup", "payload": [names], "env": [names]}
+    {"kind": "hook", "event": "SessionStart", "session": 1, "source": "startup", "payload": [...], "env": [...]}
     {"kind": "wake", "hook": "Stop", "summary": "Stop hook feedback", "origin": "task-notification"}
     {"kind": "tool", "name": "receive_messages", "meta": [names]}
 

@@ -246,10 +246,12 @@ async def open_run(
     long: bool = False,
     seed: int = 0,
     watch: Callable[[Event], None] | None = None,
+    patience_s: float | None = None,
 ) -> AsyncIterator[Run]:
     """Bring a topology up below `folder`; at the end, also after an error, bring everything down.
 
-    `product`: a copied tree that is run in place of this one. The history is in `folder/history.jsonl`.
+    `product`: a copied tree that is run in place of this one. The history is in
+    `folder/history.jsonl`. `patience_s`: of `Run`.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -260,6 +262,8 @@ async def open_run(
         run.hooks += [watch] if watch else []
         if product is not None:
             run.patience_s = BUG_GUARD_S
+        if patience_s is not None:
+            run.patience_s = patience_s
         try:
             await run.up()
             try:

@@ -39,6 +39,8 @@ class Verdict:
     """How long a random run was told to go on; None for a scenario that ends by itself."""
     bug: str = ""
     """The seeded bug it ran with."""
+    patience_s: float | None = None
+    """How long it waited for anything, where it was told to wait less."""
 
     @property
     def arguments(self) -> list[str]:
@@ -47,6 +49,7 @@ class Verdict:
         words = [name, "--backend", self.backend, "--seed", str(self.seed)]
         words += ["--long"] if self.long else []
         words += [] if self.span_s is None else ["--seconds", f"{self.span_s:g}"]
+        words += [] if self.patience_s is None else ["--patience", f"{self.patience_s:g}"]
         return words + (["--without-fix", self.bug] if self.bug else [])
 
     @property
@@ -118,8 +121,9 @@ async def run_scenario(
         await prepare_backend(backend)  # may build an image: not on the run's time
         with anyio.fail_after(LIMIT_S[long] + SPANS * (scenario.span_s or 0.0)):
             async with open_run(
-                scenario.topology, folder, backend=backend, product=product, long=long, seed=seed, watch=watch
-            ) as run:
+                scenario.topology, folder, backend=backend, product=product, long=long, seed=seed, watch=watch,
+                patience_s=scenario.patience_s,
+            ) as run:  # fmt: skip
                 await scenario.body(run)
     except* (LabFailed, RemoteFailed, TimeoutError, OSError) as group:
         error = "; ".join(f"{type(e).__name__}: {e}" for e in leaves(group))
@@ -141,6 +145,7 @@ async def run_scenario(
         error=error,
         span_s=scenario.span_s,
         bug=bug,
+        patience_s=scenario.patience_s,
     )
     verdict.write(folder)
     return verdict

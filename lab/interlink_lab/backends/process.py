@@ -50,12 +50,15 @@ class ProcessNode:
 
     async def kill(self) -> None:
         """SIGKILL for every process of this node."""
+        self._reap()
+        await self._ended.wait()
+
+    def _reap(self) -> None:
         for row in leftovers.processes(TOKEN, self._token, {os.getpid()}):
             try:
                 os.kill(row["pid"], signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        await self._ended.wait()
 
     async def close(self) -> None:
         if self._process.returncode is None:
@@ -65,6 +68,7 @@ class ProcessNode:
                 await self._ended.wait()
             if self._process.returncode is None:
                 await self.kill()
+        self._reap()  # what outlived its host: the history has it as left over
 
     async def collect(self, into: Path) -> None:
         shutil.copytree(self.folder, into / self.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock"))
@@ -85,7 +89,7 @@ class ProcessBackend:
     async def start_node(self, name: str, on_event: OnEvent) -> ProcessNode:
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        token = f"{self._folder.name}.{name}.{os.getpid()}"
+        token = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"  # one command may run many scenarios
         env = {**os.environ, TOKEN: token}
         if self._pythonpath is not None:
             env["PYTHONPATH"] = self._pythonpath

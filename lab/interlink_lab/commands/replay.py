@@ -30,7 +30,7 @@ def command(run: Path, out: Path | None, verbose: bool) -> None:
         sys.exit(EXIT_USAGE)
     name = "random" if before.span_s is not None else before.scenario
     console.print(f"replaying: {escape(before.replay)}")
-    scenario = chosen((name,), before.backend, before.seed, before.span_s, before.long)[0]
+    (scenario,) = chosen((name,), before.backend, before.seed, before.span_s, before.long, before.patience_s)
     try:
         fresh, after = run_one(
             console, scenario, out or runs_folder(), before.backend, before.seed, before.long, before.bug, verbose

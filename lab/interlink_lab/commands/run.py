@@ -30,6 +30,7 @@ def runs_folder() -> Path:
 @click.option("--seed", type=int, default=0, help="seed of a random run")
 @click.option("--long", "long_form", is_flag=True, help="the long form of the scenarios")
 @click.option("--seconds", type=float, default=None, help="how long a random run goes on")
+@click.option("--patience", type=float, default=None, help="seconds to wait for anything [60]")
 @click.option("--keep", is_flag=True, help="keep the folders of passed runs too")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="folder for the runs [lab-runs]")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), default=None, help="write JUnit XML here")
@@ -37,13 +38,14 @@ def runs_folder() -> Path:
 @click.option("--without-fix", "bug", default=None, help="run with a seeded bug (`interlink-lab list` names them)")
 @click.option("-v", "--verbose", is_flag=True, help="print events as they happen")
 def command(
-    names: tuple[str, ...], backend: str, seed: int, long_form: bool, seconds: float | None, keep: bool,
-    out: Path | None, junit_file: Path | None, as_json: bool, bug: str | None, verbose: bool,
+    names: tuple[str, ...], backend: str, seed: int, long_form: bool, seconds: float | None,
+    patience: float | None, keep: bool, out: Path | None, junit_file: Path | None, as_json: bool,
+    bug: str | None, verbose: bool,
 ) -> None:  # fmt: skip
     """Run scenarios by name, `all` of them, or `random` ones from a seed."""
     console = Console(stderr=as_json, highlight=False)
     verdicts = []
-    for scenario in chosen(names, backend, seed, seconds, long_form):
+    for scenario in chosen(names, backend, seed, seconds, long_form, patience):
         folder, verdict = run_one(
             console, scenario, out or runs_folder(), backend, seed, long_form, bug or "", verbose
         )
@@ -64,8 +66,9 @@ def command(
 
 
 def chosen(
-    names: tuple[str, ...], backend: str, seed: int, seconds: float | None, long_form: bool
-) -> list[Scenario]:
+    names: tuple[str, ...], backend: str, seed: int, seconds: float | None, long_form: bool,
+    patience_s: float | None,
+) -> list[Scenario]:  # fmt: skip
     """The scenarios of these names. Exit 64 for an unknown one."""
     found = known()
     scenarios: list[Scenario] = []
@@ -82,7 +85,7 @@ def chosen(
         else:
             click.echo(f"no scenario {name!r}: one of all, random, {', '.join(sorted(found))}", err=True)
             sys.exit(EXIT_USAGE)
-    return scenarios
+    return scenarios if patience_s is None else [replace(s, patience_s=patience_s) for s in scenarios]
 
 
 def run_one(

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 
 from interlink_lab.history import Event, is_of, matches
-from interlink_lab.run import GUARD_S, LabFailed, Run
+from interlink_lab.run import LabFailed, Run
 
 
 class Point:
@@ -27,8 +27,9 @@ class Point:
             self._run.hooks.remove(self._take)
             self._reached.set()
 
-    async def wait(self, guard_s: float = GUARD_S) -> Event:
-        """The event. `guard_s` is against hangs, never a measure."""
+    async def wait(self, guard_s: float | None = None) -> Event:
+        """The event. `guard_s` (None: the run's patience) is against hangs, never a measure."""
+        guard_s = self._run.patience_s if guard_s is None else guard_s
         with anyio.move_on_after(guard_s):
             await self._reached.wait()
         if self.event is None:

@@ -21,10 +21,12 @@ from interlink_lab.node.links import Links
 from interlink_lab.node.rogue import Rogue
 from interlink_lab.node.tail import Tail
 from interlink_lab.node.watch import Watch
-from interlink_lab.programs import MODULES, Relay, host_environment, make_identity, program
+from interlink_lab.programs import MODULES, Relay, binaries, host_environment, make_identity, program
 from interlink_lab.remote import Serving
 
 COMMAND_S = 120.0
+# The Rust system would use the messaging socket of the host, which a fixture names and does not serve.
+PEERS_OWN = {"INTERLINK_CLAUDE_DELIVERY": "inbox"}
 TOKEN = "INTERLINK_LAB_RUN"  # marks every process of a run in its environment
 
 
@@ -75,7 +77,8 @@ class Node(Serving):
             path = self.bin / each
             path.write_text(f'#!/bin/sh\nexec {shlex.join(self._launch(each))} "$@"\n', "utf-8")
             path.chmod(0o755)
-        self._env = {**host_environment(self.home, url, name, **(env or {})), TOKEN: os.environ[TOKEN]}
+        given = {**(PEERS_OWN if binaries() else {}), **(env or {})}
+        self._env = {**host_environment(self.home, url, name, **given), TOKEN: os.environ[TOKEN]}
         self._env["PATH"] = f"{self.bin}{os.pathsep}{self._env.get('PATH', os.defpath)}"
         key = self.home / "config" / "interlink" / "id.key"
         if key.exists():

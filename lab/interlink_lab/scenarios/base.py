@@ -18,7 +18,8 @@ Body = Callable[[Run], Awaitable[None]]
 @dataclass(frozen=True)
 class Scenario:
     """`backends` names where it can run; `span_s` how long a random one was told to go on; `silent`: it sends
-    nothing. Any other run in which no message was accepted proves nothing, and is broken."""
+    nothing. Any other run in which no message was accepted proves nothing, and is broken. `patience_s`: how long
+    it waits for anything, in place of the run's own guard time."""
 
     name: str
     what: str
@@ -27,6 +28,7 @@ class Scenario:
     backends: tuple[str, ...] = ("process", "docker")
     span_s: float | None = None
     silent: bool = False
+    patience_s: float | None = None
 
 
 KNOWN: dict[str, Scenario] = {}

@@ -61,7 +61,8 @@ async def relay_restart(run: Run) -> None:
             async with down(run, relay, sig):
                 msg_id = await alice.send(bob, session=bob.session)
                 said: str = await alice.call("tool", tool="message_status", arguments={"msg_id": msg_id})
-                run.claim("pending", ": pending " in said, f"without a relay: {said[:120]}")
+                pending = ": pending " in said or "[pending]" in said  # ours, and the Rust system's words
+                run.claim("pending", pending, f"without a relay: {said[:120]}")
             await run.settled()
             begun = run.history.now
             async with anyio.create_task_group() as group:
