@@ -29,12 +29,11 @@ ALLOWED = {
 }
 LABS_OWN = "discover"  # the lab's call, before the scenario begins: it waits until the hosts see each other
 
-# What the newer Claude Code has and the older one has not, all of it.
+# What the newer Claude Code has and the older one has not: these, and the probe before its handshake.
 NEWER_ENV = {
     "server": {"CLAUDE_CODE_CHILD_NOTES_DIR", "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS"},
     "hook": {"CLAUDE_CODE_CHILD_NOTES_DIR"},
 }
-NEWER_METHOD = "server/discover"
 
 
 def topology(kind: Any, **options: Any) -> Topology:
@@ -164,7 +163,7 @@ def test_the_versions_of_claude_differ_in_this_alone() -> None:
         {**line, "env": [name for name in line["env"] if name not in NEWER_ENV[line["kind"]]]}
         if "env" in line else line
         for line in newer
-        if line.get("method") != NEWER_METHOD
+        if line.get("method") != trace.PROBE
     ]  # fmt: skip
     assert without == older
-    assert [line.get("method") for line in newer].count(NEWER_METHOD) == 1  # of the first host: it is remembered
+    assert [line.get("method") for line in newer].count(trace.PROBE) == 1

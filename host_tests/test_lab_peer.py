@@ -43,6 +43,7 @@ RECORDED = {
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.req("B7", "V1")
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_was_recorded_holds(name: str, peer: Callable[[], Path], tmp_path: Path) -> None:
     row = RECORDED[name]

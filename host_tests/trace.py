@@ -33,6 +33,7 @@ from interlink_lab.tools import hosts
 
 TRACES = Path(__file__).parent / "traces"
 FIRST = ("server", "asked")
+PROBE = "server/discover"
 PLUGIN = ("data", "interlink", "claude", "plugin")
 
 
@@ -58,7 +59,7 @@ def claude_trace(program: Path, folder: Path) -> list[dict[str, Any]]:
         ended = time.monotonic_ns()
         with world.host(program, "--continue") as host:
             served(host)
-            until(lambda: [line["kind"] for line in recorded(log)].count("hook") == 6, "the hook of --continue")
+            until(lambda: begun(log) == (2, 6), "the handshake and the hook of --continue")
         assert len(origins) == len(wakes) == 2, (origins, wakes)
         for wake, origin in zip(wakes, origins, strict=True):
             wake["origin"] = origin
@@ -120,6 +121,13 @@ def recorded(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
 
 
+def begun(log: Path) -> tuple[int, int]:
+    """How many handshakes went through to the list of tools, and how many hooks began."""
+    lines = recorded(log)
+    lists = sum(line.get("method") == "tools/list" for line in lines)
+    return lists, sum(line["kind"] == "hook" for line in lines)
+
+
 def wake_of(prompt: str) -> dict[str, Any]:
     """The host's own words around a notice."""
     hook = re.search(r'error from command "([^"]*)"', prompt)
@@ -131,11 +139,13 @@ def wake_of(prompt: str) -> dict[str, Any]:
 def in_order(lines: list[dict[str, Any]], ended: int, given: set[str]) -> list[dict[str, Any]]:
     """The trace of what was recorded of a host that `ended` then, and the next one.
 
-    Without times, and without variables in `given`, which the test itself had set.
+    Without times, without variables in `given`, which the test itself had set, and without the probe of the second
+    host: Claude Code 2.1.332 left it out in one of eleven such starts, for no reason that was seen.
     """
     numbers: dict[str, int] = {}
     found = []
-    for line in sorted(lines, key=lambda line: (line["at"] > ended, line["kind"] not in FIRST, line["at"])):
+    kept = [line for line in lines if line["at"] <= ended or line.get("method") != PROBE]
+    for line in sorted(kept, key=lambda line: (line["at"] > ended, line["kind"] not in FIRST, line["at"])):
         row = {name: value for name, value in line.items() if name != "at"}
         if "session" in row:
             row["session"] = numbers.setdefault(row["session"], len(numbers) + 1)
