@@ -98,7 +98,7 @@ def stored_is_fetchable(facts: Facts) -> Iterator[Violation]:
         for entry in per_session.get(served or answer["session"], ()):
             if entry.first["t"] >= begin["t"] or (entry.sender, entry.receipt_id) in shown:
                 continue
-            consumed = entry.consumed_at
+            consumed = entry.consumed_from
             if consumed is not None and min(consumed, entry.asked_at or consumed) <= answer["t"] + SEEN_LATE_S:
                 continue
             if entry.states[-1][1] in ("undeliverable", "expired") or facts.quarantined(entry, answer["t"]):

@@ -50,6 +50,19 @@ class Stored:
         return self.alias or self.msg_id
 
     @property
+    def stored_from(self) -> float:
+        """When it may have been stored already: looks at the files come late on a busy machine."""
+        return float(self.first["t"] - self.first.get("late", 0.0))
+
+    @property
+    def consumed_from(self) -> float | None:
+        """When it may have been consumed already."""
+        for (at, state, superseded), event in zip(self.states, self.events, strict=True):
+            if state == "receiver_acknowledged" or superseded:
+                return float(at - event.get("late", 0.0))
+        return self.moved_at
+
+    @property
     def progress(self) -> bool:
         return self.status == "update"
 

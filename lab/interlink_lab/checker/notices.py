@@ -1,6 +1,6 @@
 """Invariants of waking: an idle host is woken in time, and no more often than the schedule allows."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -88,7 +88,7 @@ def _unread(entries: list[Stored], at: float, margin: float, progress: bool = Fa
         consumed = entry.consumed_at
         if entry.quiet is not progress or entry.states[-1][1] == "undeliverable":
             continue
-        if entry.first["t"] <= at + margin and (consumed is None or consumed >= at - margin):
+        if entry.stored_from <= at + margin and (consumed is None or consumed >= at - margin):
             found.append(entry)
     return found
 
@@ -97,7 +97,7 @@ def _waited(entry: Stored, until: float) -> bool:
     """Whether it was surely unread all the time to `until`."""
     if entry.asked_at is not None and entry.asked_at <= until:
         return False
-    return entry.consumed_at is None or entry.consumed_at > until + SEEN_LATE_S
+    return entry.consumed_from is None or entry.consumed_from > until + SEEN_LATE_S
 
 
 def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
@@ -174,9 +174,15 @@ def _woken(facts: Facts) -> Iterator[tuple[str, str, Event]]:
 def one_wake_a_notice(facts: Facts) -> Iterator[Violation]:
     """one-wake-a-notice: no two listeners wake their host with the same notice (C3, C7)."""
     seen: dict[tuple[str, str], Event] = {}
+    lines = Counter(
+        (e["session"], e["notice"]) for e in facts.by_kind["inbox"]
+    )  # a crash may repeat a handoff (M9)
+    wakes = Counter((session, ident) for session, ident, _event in _woken(facts))
     for session, ident, event in _woken(facts):
         other = seen.setdefault((session, ident), event)
         host = event["party"].partition(".")[0]
+        if wakes[session, ident] <= lines[session, ident]:
+            continue
         if other is not event and not facts.faulty(other["t"] - 1, event["t"] + 1, host, kinds=STORAGE):
             yield Violation("one-wake-a-notice", f"notice {ident} woke the host twice", [other, event])
 

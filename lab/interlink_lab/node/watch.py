@@ -34,6 +34,7 @@ class Watch:
         self._notices: dict[Path, Any] = {}
         self._armed: dict[Path, bool] = {}
         self._stopped = False
+        self._looked = time.monotonic()  # when the last look began
 
     def stop(self) -> None:
         self._stopped = True
@@ -47,12 +48,18 @@ class Watch:
 
     def poll(self) -> None:
         """Look at everything that has changed."""
+        began = time.monotonic()
         for store, take in (("mailbox", self._mailbox), ("pairing", None), ("failed", self._failed)):
             for path in _files(self._root / store, 2, ".json"):
                 self._json(store, path, take)
         for path in _files(self._root / "inbox", 1, ".jsonl"):
             self._lines(path)
         self._locks()
+        self._looked = began
+
+    def _tell(self, kind: str, **data: Any) -> None:
+        """An event; what it tells happened at most `late` s before it."""
+        self._emit("files", kind, late=round(time.monotonic() - self._looked, 3), **data)
 
     def _json(self, store: str, path: Path, take: Callable[[Path, Any], None] | None) -> None:
         try:
@@ -67,7 +74,7 @@ class Watch:
         try:
             value = json.loads(data)
         except ValueError as exc:
-            self._emit("files", "unparsable", store=store, file=self._name(path), error=str(exc)[:200])
+            self._tell("unparsable", store=store, file=self._name(path), error=str(exc)[:200])
             return
         if take is not None:
             take(path, value)
@@ -85,7 +92,7 @@ class Watch:
             armed = str(path.stat().st_ino) in inodes
             if self._armed.get(path, False) != armed:
                 self._armed[path] = armed
-                self._emit("files", "armed" if armed else "unarmed", session=path.name.removesuffix(".lock"))
+                self._tell("armed" if armed else "unarmed", session=path.name.removesuffix(".lock"))
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._root))
@@ -99,7 +106,7 @@ class Watch:
             self._notices[path] = notice
             names = ("id", "state", "through", "attempt", "failures", "made_ms")
             shown = {k: notice.get(k) for k in names} if notice else {}
-            self._emit("files", "reservation", session=session, **shown)
+            self._tell("reservation", session=session, **shown)
         for record in value.get("records", ()):
             message = record["message"]
             key = (message["from"], message["msg_id"], record.get("delivery_id", ""))
@@ -107,15 +114,15 @@ class Watch:
             again = (*key, str(record.get("resent_ms", "")))
             if again[-1] and again not in self._resent:
                 self._resent.add(again)
-                self._emit("files", "remade", session=session, sender=key[0], msg_id=key[1])
+                self._tell("remade", session=session, sender=key[0], msg_id=key[1])
             state = f"{record['state']}|{record.get('superseded_by', '')}"
             if known.get(key) == state:
                 continue
             fresh = key not in known
             known[key] = state
             token = TOKEN.search(message.get("text", ""))
-            self._emit(
-                "files", "record", session=session, identity=identity, new=fresh,
+            self._tell(
+                "record", session=session, identity=identity, new=fresh,
                 sender=key[0], msg_id=key[1], delivery_id=key[2], seq=record.get("seq"), state=record["state"],
                 alias=record.get("alias", ""), superseded_by=record.get("superseded_by", ""),
                 token=token[1] if token else "", task=message.get("task_id", ""), status=message.get("status", ""),
@@ -129,15 +136,15 @@ class Watch:
             if known.get(key, "").endswith(LOST):
                 continue
             known[key] = LOST
-            self._emit(
-                "files", "record", session=session, identity=identity, new=False, sender=key[0], msg_id=key[1],
+            self._tell(
+                "record", session=session, identity=identity, new=False, sender=key[0], msg_id=key[1],
                 delivery_id=key[2], seq=tomb.get("seq"), state=tomb["state"], tombstone=True, token="",
                 superseded_by=tomb.get("superseded_by", ""), alias="", task="", status="", local=False,
             )  # fmt: skip
         for key in [k for k in known if k not in now]:
             del known[key]
-            self._emit(
-                "files", "record.gone", session=session, identity=identity, sender=key[0], msg_id=key[1],
+            self._tell(
+                "record.gone", session=session, identity=identity, sender=key[0], msg_id=key[1],
                 delivery_id=key[2],
             )  # fmt: skip
 
@@ -174,12 +181,12 @@ class Watch:
                 if (
                     data[len(whole) :] == b"" or offset
                 ):  # a torn line that was ended later is no record: said apart
-                    self._emit("files", "inbox.torn", file=self._name(path), bytes=len(line))
+                    self._tell("inbox.torn", file=self._name(path), bytes=len(line))
                 continue
             text = entry.get("content", "")
             token, ident = TOKEN.search(line.decode("utf-8", "replace")), NOTICE_ID.search(text)
-            self._emit(
-                "files", "inbox", session=path.name.removesuffix(".jsonl"), what=entry.get("kind", ""),
+            self._tell(
+                "inbox", session=path.name.removesuffix(".jsonl"), what=entry.get("kind", ""),
                 notice=ident[1] if ident else "", through=entry.get("through"), token=token[1] if token else "",
                 digest=hashlib.sha256(line).hexdigest()[:12],
             )  # fmt: skip
