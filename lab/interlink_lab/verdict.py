@@ -41,6 +41,8 @@ class Verdict:
     """The seeded bug it ran with."""
     patience_s: float | None = None
     """How long it waited for anything, where it was told to wait less."""
+    product: str = ""
+    """The folder whose `interlink/` was run in place of this tree's."""
 
     @property
     def arguments(self) -> list[str]:
@@ -50,6 +52,7 @@ class Verdict:
         words += ["--long"] if self.long else []
         words += [] if self.span_s is None else ["--seconds", f"{self.span_s:g}"]
         words += [] if self.patience_s is None else ["--patience", f"{self.patience_s:g}"]
+        words += ["--product", self.product] if self.product else []
         return words + (["--without-fix", self.bug] if self.bug else [])
 
     @property
@@ -113,8 +116,12 @@ async def run_scenario(
     product: Path | None = None,
     watch: Callable[[Event], None] | None = None,
     bug: str = "",
+    told_product: str = "",
 ) -> Verdict:
-    """Run it below `folder`, check its history, write the verdict there. `bug`: the seeded one in `product`."""
+    """Run it below `folder`, check its history, write the verdict there.
+
+    `bug`, `told_product`: what the verdict says of `product`, so that the run can be made again.
+    """
     began = time.monotonic()
     error = ""
     try:
@@ -146,6 +153,7 @@ async def run_scenario(
         span_s=scenario.span_s,
         bug=bug,
         patience_s=scenario.patience_s,
+        product=told_product,
     )
     verdict.write(folder)
     return verdict

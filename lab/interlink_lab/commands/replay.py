@@ -30,12 +30,14 @@ def command(run: Path, out: Path | None, verbose: bool) -> None:
         sys.exit(EXIT_USAGE)
     name = "random" if before.span_s is not None else before.scenario
     console.print(f"replaying: {escape(before.replay)}")
-    (scenario,) = chosen((name,), before.backend, before.seed, before.span_s, before.long, before.patience_s)
+    only = chosen((name,), before.backend, [before.seed], before.span_s, before.long, before.patience_s)
+    ((scenario, _),) = only
     try:
         fresh, after = run_one(
-            console, scenario, out or runs_folder(), before.backend, before.seed, before.long, before.bug, verbose
-        )
-    except ValueError as exc:  # the seeded bug is not in this product any more
+            console, scenario, out or runs_folder(), before.backend, before.seed, before.long, before.bug, verbose,
+            Path(before.product) if before.product else None,
+        )  # fmt: skip
+    except ValueError as exc:  # the seeded bug, or the other tree, is not there any more
         click.echo(str(exc), err=True)
         sys.exit(EXIT_USAGE)
     tell(console, after, fresh, keep=True)

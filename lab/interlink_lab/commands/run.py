@@ -3,8 +3,10 @@
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import anyio
 import click
@@ -28,6 +30,9 @@ def runs_folder() -> Path:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--backend", type=click.Choice(["process", "docker"]), default="process", show_default=True)
 @click.option("--seed", type=int, default=0, help="seed of a random run")
+@click.option(
+    "--seeds", "seeds_file", type=click.Path(path_type=Path), help="random runs, one a seed of this file"
+)
 @click.option("--long", "long_form", is_flag=True, help="the long form of the scenarios")
 @click.option("--seconds", type=float, default=None, help="how long a random run goes on")
 @click.option("--patience", type=float, default=None, help="seconds to wait for anything [60]")
@@ -36,19 +41,36 @@ def runs_folder() -> Path:
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), default=None, help="write JUnit XML here")
 @click.option("--json", "as_json", is_flag=True, help="print verdicts as JSON lines")
 @click.option("--without-fix", "bug", default=None, help="run with a seeded bug (`interlink-lab list` names them)")
+@click.option(
+    "--product", type=click.Path(path_type=Path), help="run the interlink/ of this folder, not this tree's"
+)
 @click.option("-v", "--verbose", is_flag=True, help="print events as they happen")
 def command(
-    names: tuple[str, ...], backend: str, seed: int, long_form: bool, seconds: float | None,
-    patience: float | None, keep: bool, out: Path | None, junit_file: Path | None, as_json: bool,
-    bug: str | None, verbose: bool,
+    names: tuple[str, ...], backend: str, seed: int, seeds_file: Path | None, long_form: bool,
+    seconds: float | None, patience: float | None, keep: bool, out: Path | None, junit_file: Path | None,
+    as_json: bool, bug: str | None, product: Path | None, verbose: bool,
 ) -> None:  # fmt: skip
-    """Run scenarios by name, `all` of them, or `random` ones from a seed."""
+    """Run scenarios by name, `all` of them, or `random` ones from a seed.
+
+    One after another. Exit 0: all passed; 1: an invariant does not hold; 3: one could not be run; 64: usage.
+    """
     console = Console(stderr=as_json, highlight=False)
     verdicts = []
-    for scenario in chosen(names, backend, seed, seconds, long_form, patience):
-        folder, verdict = run_one(
-            console, scenario, out or runs_folder(), backend, seed, long_form, bug or "", verbose
-        )
+    try:
+        seeds = [seed] if seeds_file is None else read_seeds(seeds_file)
+        if seeds_file is not None and "random" not in names:
+            raise ValueError("--seeds is for `random`")
+        if bug and product is not None:
+            raise ValueError("--without-fix patches this tree: not with --product")
+    except (OSError, ValueError) as exc:
+        usage(exc)
+    for scenario, number in chosen(names, backend, seeds, seconds, long_form, patience):
+        try:
+            folder, verdict = run_one(
+                console, scenario, out or runs_folder(), backend, number, long_form, bug or "", verbose, product
+            )
+        except ValueError as exc:  # no such bug, no such tree
+            usage(exc)
         verdicts.append(verdict)
         tell(console, verdict, folder, keep)
         if as_json:
@@ -62,40 +84,68 @@ def command(
     passed = sum(v.result == "passed" for v in verdicts)
     seconds_in_all = sum(v.seconds for v in verdicts)
     console.print(f"{passed} of {len(verdicts)} passed in {seconds_in_all:.1f} s")
-    sys.exit(max((v.exit_code for v in verdicts), default=0))
+    sys.exit(worst(verdicts))
+
+
+def worst(verdicts: list[Verdict]) -> int:
+    """The exit code of several: one that failed says more than one without a verdict."""
+    codes = {v.exit_code for v in verdicts}
+    return next((code for code in (1, 3) if code in codes), 0)
+
+
+def usage(wrong: object) -> NoReturn:
+    """Say it and exit 64."""
+    click.echo(str(wrong), err=True)
+    sys.exit(EXIT_USAGE)
+
+
+def read_seeds(path: Path) -> list[int]:
+    """One a line; `#` begins a comment. OSError; ValueError for what is no number, or for none at all."""
+    lines = [line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines()]
+    found = [int(line) for line in lines if line]
+    if not found:
+        raise ValueError(f"{path}: no seeds")
+    return found
 
 
 def chosen(
-    names: tuple[str, ...], backend: str, seed: int, seconds: float | None, long_form: bool,
-    patience_s: float | None,
-) -> list[Scenario]:  # fmt: skip
-    """The scenarios of these names. Exit 64 for an unknown one."""
+    names: tuple[str, ...], backend: str, seeds: Sequence[int], seconds: float | None, long_form: bool,
+    patience_s: float | None = None,
+) -> list[tuple[Scenario, int]]:  # fmt: skip
+    """The scenarios of these names and their seeds; `random` is one for each seed. Exit 64 for an unknown name."""
     found = known()
-    scenarios: list[Scenario] = []
+    scenarios: list[tuple[Scenario, int]] = []
     for name in names:
         if name == "all":
-            scenarios += [s for s in found.values() if backend in s.backends]
+            scenarios += [(s, seeds[0]) for s in found.values() if backend in s.backends]
         elif name == "random":
             from interlink_lab.random_run import random_scenario
 
             span_s = seconds or (60.0 if long_form else 30.0)
-            scenarios.append(replace(random_scenario(seed, span_s), span_s=span_s))
+            scenarios += [(replace(random_scenario(n, span_s), span_s=span_s), n) for n in seeds]
         elif name in found:
-            scenarios.append(found[name])
+            scenarios.append((found[name], seeds[0]))
         else:
-            click.echo(f"no scenario {name!r}: one of all, random, {', '.join(sorted(found))}", err=True)
-            sys.exit(EXIT_USAGE)
-    return scenarios if patience_s is None else [replace(s, patience_s=patience_s) for s in scenarios]
+            usage(f"no scenario {name!r}: one of all, random, {', '.join(sorted(found))}")
+    if patience_s is None:
+        return scenarios
+    return [(replace(one, patience_s=patience_s), number) for one, number in scenarios]
 
 
 def run_one(
     console: Console, scenario: Scenario, base: Path, backend: str, seed: int, long_form: bool, bug: str,
-    verbose: bool,
+    verbose: bool, product: Path | None = None,
 ) -> tuple[Path, Verdict]:  # fmt: skip
-    """Run one in a new folder below `base`, with a line that says what is going on. ValueError for no such bug."""
+    """Run one in a new folder below `base`, with a line that says what is going on.
+
+    `product`: a folder that holds an `interlink/` to run in place of this tree's. ValueError for none there, or
+    for no such bug.
+    """
+    if product is not None and not (product / "interlink" / "__init__.py").is_file():
+        raise ValueError(f"no interlink/ in {product}")
+    told_product = "" if product is None else str(product.resolve())
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{scenario.name}-", dir=base))
-    product = None
     if bug:
         from interlink_lab.bugs import patched_copy
 
@@ -113,12 +163,12 @@ def run_one(
 
                 console.print(escape(line(event)))
             told = ", ".join(f"{value} {name}" for name, value in counts.items())
-            status.update(f"{scenario.name} [{backend}] {event['t']:.1f} s: {told}")
+            status.update(f"{scenario.name} \\[{backend}] {event['t']:.1f} s: {told}")
 
         async def go() -> Verdict:
             return await run_scenario(
                 scenario, folder, backend=backend, seed=seed, long=long_form, product=product, watch=watch,
-                bug=bug,
+                bug=bug, told_product=told_product,
             )  # fmt: skip
 
         return folder, anyio.run(go)
@@ -128,7 +178,7 @@ def tell(console: Console, verdict: Verdict, folder: Path, keep: bool) -> None:
     """The verdict in a few lines; a failed one with its proof and how to run it again."""
     mark = {"passed": "[green]ok[/]", "failed": "[red]FAILED[/]"}.get(verdict.result, "[yellow]BROKEN[/]")
     console.print(
-        f"{mark} {verdict.scenario} [{verdict.backend}] {verdict.seconds:.1f} s, {verdict.events} events"
+        f"{mark} {verdict.scenario} \\[{verdict.backend}] {verdict.seconds:.1f} s, {verdict.events} events"
     )
     for found in verdict.violations[:SHOWN]:
         console.print(f"  [bold]{found['invariant']}[/]: {escape(found['text'])}")
