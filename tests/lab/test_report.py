@@ -1,4 +1,4 @@
-"""The report of a run: what is drawn, what text says, and that nothing in a history can become part of the page."""
+"""The report of a run: what is drawn, what text says, and that nothing in a history gets into the page."""
 
 import json
 import re
@@ -41,10 +41,6 @@ def test_a_message_is_an_arrow_from_step_to_step(script: Script, tmp_path: Path)
     assert not data["violations"]
     (message,) = data["messages"]
     assert message["token"] == "m:1"
-    lanes = {
-        (lane["host"], lane["role"]) if "host" in lane else tuple(lane.values())[:2] for lane in data["lanes"]
-    }
-    assert lanes
 
 
 def test_a_violation_is_linked_to_the_events_that_prove_it(script: Script, tmp_path: Path) -> None:
