@@ -97,7 +97,7 @@ def _waited(entry: Stored, until: float) -> bool:
     """Whether it was surely unread all the time to `until`."""
     if entry.asked_at is not None and entry.asked_at <= until:
         return False
-    return entry.consumed_from is None or entry.consumed_from > until + SEEN_LATE_S
+    return entry.consumed_from is None or entry.consumed_from > until
 
 
 def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:

@@ -50,6 +50,7 @@ async def reservation(run: Run) -> None:
         await run.count("inbox", number + 1, party="bob", since=since)
         await alice.send(bob, "comes during a reservation")
         await run.quiet(0.3)
+    await run.quiet(1.5)
     await bob.set_policy(Policy())
     await run.settled()
 
