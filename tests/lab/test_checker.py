@@ -219,3 +219,16 @@ def test_a_history_comes_back_from_its_file(tmp_path: Path) -> None:
     assert [e["n"] for e in again.of("fetch", party="bob")] == [1]
     assert not list(again.of("fetch", party="bo"))
     assert Facts(again).relays == ["r1"]
+
+
+def test_a_host_that_starts_again_counts_its_calls_anew(script: Script) -> None:
+    script.record("receiver_stored", 1, task="t", status="update")
+    call = {"session": S_BOB, "call": 7}
+    rows = [{"sender": ALICE, "msg_id": "id1", "delivery_id": "d1", "token": "m:1"}]
+    script.add("bob.agent", "fetch.begin", **call)
+    script.add("bob.agent", "fetch", messages=rows, more=0, **call)
+    script.record("receiver_stored", 2, "id2", "m:2", task="t", status="update")
+    script.add("bob.agent", "fetch.begin", 1.0, **call)  # the same number, by the next process
+    assert "progress-superseded" not in script.found()
+    script.add("bob.agent", "fetch", messages=rows, more=0, **call)
+    assert "progress-superseded" in script.found()

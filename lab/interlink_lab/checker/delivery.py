@@ -70,19 +70,10 @@ def unknown_is_not_doubled(facts: Facts) -> Iterator[Violation]:
 
 def _fetches(facts: Facts) -> Iterator[tuple[Event, Event]]:
     """(begin, answer) of each fetch that came back; an acknowledgement with fetch_next is one too."""
-    begun = {
-        (e["party"], e["session"], e["call"], e["kind"].partition(".")[0]): e
-        for e in facts.of("fetch.begin", "ack.begin")
-    }
     for event in facts.by_kind["fetch"]:
-        for kind in ("fetch", "ack"):
-            begin = _latest(begun.get((event["party"], event["session"], event["call"], kind)), event)
-            if begin is not None:
-                yield begin, event
-
-
-def _latest(begin: Event | None, answer: Event) -> Event | None:
-    return begin if begin is not None and begin["t"] <= answer["t"] else None
+        begin = facts.began(event)
+        if begin is not None:
+            yield begin, event
 
 
 def stored_is_fetchable(facts: Facts) -> Iterator[Violation]:
@@ -117,7 +108,6 @@ def acknowledged_never_again(facts: Facts) -> Iterator[Violation]:
     """acked-never-again: what was acknowledged before a fetch began is not in it, after restarts too (M5, M13)."""
     acked: dict[tuple[str, str, str, str], Event] = {}
     answers = facts.of("ack", "fetch", "history")
-    begun = {(e["party"], e["call"]): e for e in facts.of("fetch.begin", "history.begin", "ack.begin")}
     for event in answers:
         identity = facts.keys.get(event["party"].partition(".")[0], "")
         if event["kind"] == "ack":
@@ -130,7 +120,7 @@ def acknowledged_never_again(facts: Facts) -> Iterator[Violation]:
             continue
         if event["kind"] == "history":
             continue  # shows consumed messages too
-        began = begun.get((event["party"], event["call"]))
+        began = facts.began(event)
         for message in event["messages"]:
             key = (identity, message["sender"], message["msg_id"], message.get("delivery_id", ""))
             ack = acked.get(key)

@@ -88,6 +88,9 @@ class Facts:
         self.by_kind: dict[str, list[Event]] = defaultdict(list)
         for event in self.events:
             self.by_kind[event["kind"]].append(event)
+        self._begins: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        for event in self.of("fetch.begin", "ack.begin", "history.begin"):
+            self._begins[event["party"], event["call"]].append(event)
         topology = self.first("topology") or {}
         self.hosts: dict[str, dict[str, Any]] = topology.get("hosts", {})
         self.relays: list[str] = topology.get("relays", [])
@@ -223,6 +226,15 @@ class Facts:
         if entry.local or current is None or entry.sender == entry.identity:
             return False
         return entry.sender not in current
+
+    def began(self, answer: Event) -> Event | None:
+        """What began the call that this event answers: the last one before it, since a host that starts again
+        counts its calls from the beginning."""
+        found = None
+        for event in self._begins[answer["party"], answer["call"]]:
+            if event["t"] <= answer["t"]:
+                found = event
+        return found
 
     def begun_at(self, sent: Event) -> float:
         """When the call began that ended with this event."""

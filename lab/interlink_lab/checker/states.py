@@ -36,10 +36,10 @@ def progress_is_superseded(facts: Facts) -> Iterator[Violation]:
         if entry.task:
             by_session[entry.identity, entry.task].append(entry)
     known = {(s.identity, s.sender, s.receipt_id): s for s in facts.stored}
-    begun = {(e["party"], e["call"]): e["t"] for e in facts.of("fetch.begin", "ack.begin")}
     for answer in facts.by_kind["fetch"]:
         identity = facts.keys.get(answer["party"].partition(".")[0], "")
-        began = begun.get((answer["party"], answer["call"]), answer["t"])
+        begin = facts.began(answer)
+        began = begin["t"] if begin is not None else answer["t"]
         for message in answer["messages"]:
             shown = known.get((identity, message["sender"], message["msg_id"]))
             if shown is None or not shown.progress or not shown.task:
