@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.lab_history import BOB, EVE, NOTICE, S_BOB, Script, delivered
+from support.lab_history import ALICE, BOB, EVE, NOTICE, S_BOB, Script, delivered
 
 from interlink_lab.checker import check, names
 from interlink_lab.checker.model import Facts
