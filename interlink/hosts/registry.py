@@ -94,9 +94,17 @@ def register(layout: Layout, host_pid: int, session: str, identity: str) -> Regi
     check_session(session)
     files.ensure_root(layout.root)
     files.ensure_dir(layout.host_dir(), layout.root)
+    held: list[tuple[str, Flock]] = []
     with _changing(layout):
         _clean(layout)
-        return Registration(layout, [_enter(layout, host, session, identity) for host in host_chain(host_pid)])
+        try:
+            for host in host_chain(host_pid):
+                held.append(_enter(layout, host, session, identity))
+        except BaseException:
+            for path, lock in held:
+                _remove_entry(path, lock)
+            raise
+    return Registration(layout, held)
 
 
 def servers_of(layout: Layout, host: Process | None) -> list[Server]:
@@ -194,7 +202,11 @@ def _enter(layout: Layout, host: Process, session: str, identity: str) -> tuple[
     lock = Flock(_lock_path(path))
     lock.acquire()
     record = {"session": session, "identity": identity, "server": me.text, "host": host.text}
-    files.atomic_write(path, json.dumps(record).encode("utf-8"), durable=False)
+    try:
+        files.atomic_write(path, json.dumps(record).encode("utf-8"), durable=False)
+    except BaseException:  # kept, it would stand in the way of our own next attempt
+        lock.release()
+        raise
     return path, lock
 
 

@@ -21,16 +21,17 @@ from support.listener import (
     waiting,
 )
 
-from interlink.errors import SetupError, UsageError
+from interlink.errors import SetupError, StateError, UsageError
 from interlink.hosts import registry
+from interlink.state import files
 from interlink.state.process import Process
 
 
 def entries() -> list[str]:
     """Every file and directory below `host/`."""
     found = []
-    for folder, names, files in os.walk(layout().host_dir()):
-        found += [os.path.join(folder, name) for name in names + files]
+    for folder, names, others in os.walk(layout().host_dir()):
+        found += [os.path.join(folder, name) for name in names + others]
     return found
 
 
@@ -196,6 +197,35 @@ def test_bad_ids_are_refused_where_they_come_from() -> None:
         registry.resolve(layout(), {}, None, payload=lambda: "a b")
     with pytest.raises(UsageError):
         registry.register(layout(), os.getppid(), "a b", KEY)
+
+
+@pytest.mark.req("H4", "H7", "M17")
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_registration_that_fails_holds_nothing(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    """A full disk at the start: the same process registers as soon as there is room again."""
+    write, calls = files.atomic_write, []
+
+    def full(path: str, data: bytes, **options: bool) -> tuple[int, int, int]:
+        calls.append(path)
+        if len(calls) == fails_at:
+            raise StateError("no space")
+        return write(path, data, **options)
+
+    chain = [Process.me(), host_process(os.getppid())]
+    monkeypatch.setattr(registry, "host_chain", lambda _pid: chain)
+    monkeypatch.setattr(files, "atomic_write", full)
+    with pytest.raises(StateError):
+        registry.register(layout(), os.getppid(), "a", KEY)
+    assert not [path for path in entries() if path.endswith(".json")]
+    held = registry.register(layout(), os.getppid(), "a", KEY)  # at once: nobody holds the locks
+    assert [registry.session_of(layout(), process) for process in chain] == ["a", "a"]
+    held.release()
+
+
+def host_process(pid: int) -> Process:
+    found = Process.of(pid)
+    assert found is not None
+    return found
 
 
 @pytest.mark.req("H4")
