@@ -184,3 +184,17 @@ async def burst(run: Run) -> None:
     await bob.armed()
     await alice.call("burst", to="bob", count=run.times(400, 4000), parallel=8)
     await run.settled(guard_s=120 if not run.is_long else 900)
+
+
+@scenario("full-disk-at-start", "a server that starts on a full disk works once there is room again", receiver())
+async def full_disk_at_start(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(1, 5)):
+        await bob.disconnect()
+        since = run.history.now
+        full = await begin(run, Fault("disk-full", "bob.disk"))
+        await bob.connect()
+        await run.event("log", party="bob.server", since=since, event="not_ready")
+        await full.end()
+        await alice.send(bob, session=bob.session)
+        await run.settled()
