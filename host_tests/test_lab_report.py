@@ -44,6 +44,26 @@ def report(script: Script, folder: Path) -> tuple[Path, dict[str, list[object]]]
     return path, data
 
 
+def count(browser: Browser, selector: str) -> int:
+    found: int = browser.value(f"document.querySelectorAll({json.dumps(selector)}).length")
+    return found
+
+
+def chosen(browser: Browser) -> bool:
+    """Whether the ring of the chosen event is around the mark that the address names, where one can see it."""
+    found: bool = browser.value("""(() => {
+        const middle = (node) => {
+            const box = node.getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2];
+        };
+        const mark = document.querySelector(location.hash), ring = document.querySelector('.cursor-ring');
+        const frame = document.getElementById('scroll').getBoundingClientRect();
+        const [x, y] = middle(ring), [mx, my] = middle(mark.querySelector(':not(title)'));
+        return Math.hypot(x - mx, y - my) < 3 && x > frame.left && x < frame.right && y > 0 && y < innerHeight;
+    })()""")
+    return found
+
+
 @pytest.mark.req("V3")
 @pytest.mark.parametrize(("width", "dark"), [(1360, False), (420, True)])
 def test_what_there_is_is_drawn(browser: Browser, script: Script, tmp_path: Path, width: int, dark: bool) -> None:
@@ -52,12 +72,13 @@ def test_what_there_is_is_drawn(browser: Browser, script: Script, tmp_path: Path
     browser.open(path)
     assert browser.console == []
     assert browser.requests == [path.resolve().as_uri()]  # and nothing else was asked for
-    assert browser.value("document.querySelectorAll('#scroll svg .band, #chart svg .band').length") >= len(
-        data["bands"]
-    )
-    kinds = {arrow["kind"] for arrow in data["arrows"]}  # type: ignore[index]
-    for kind in kinds:
-        assert browser.value(f"document.querySelectorAll('#chart svg .k-{kind}').length") > 0, kind
+    assert count(browser, "#scroll .fault-band") == len(data["bands"]) == 1
+    assert count(browser, "#scroll .arrow") == len(data["arrows"]) == 6
+    for arrow in data["arrows"]:
+        kind = arrow["kind"]  # type: ignore[index]
+        assert count(browser, f"#scroll .arrow .way.k-{kind}") == 1, kind
+    assert count(browser, "#scroll g.mark[id^=e]") == len(data["marks"])
+    assert count(browser, "#names div") == len(data["lanes"])
     wide = browser.value("document.documentElement.scrollWidth <= window.innerWidth")
     assert wide, "the page itself must not scroll sideways"
 
@@ -71,6 +92,9 @@ def test_a_failed_invariant_leads_to_its_events(browser: Browser, script: Script
     assert "acked-never-again" in browser.value("document.getElementById('violations').textContent")
     browser.value("document.querySelector('#violations a').click()")
     first = data["events"][data["violations"][0]["events"][0]]  # type: ignore[index,call-overload]
+    assert count(browser, "#scroll .ring") == 3 and count(browser, "#scroll .flagged") == 1
+    browser.until("document.querySelector('.cursor-ring') !== null")
+    assert chosen(browser)
     details = browser.value("document.getElementById('details').textContent")
     assert first["party"] in details and f"{first['t']:.3f}" in details
     assert browser.console == []
@@ -82,6 +106,46 @@ def test_a_link_from_outside_chooses_its_event(browser: Browser, script: Script,
     number = data["violations"][0]["events"][0]  # type: ignore[index,call-overload]
     browser.open(path, f"#e{number}")
     assert "bob.agent" in browser.value("document.getElementById('details').textContent")
+    browser.value("for (let i = 0; i < 6; i += 1) document.getElementById('zoom-in').click()")
+    assert chosen(browser), "zooming keeps the chosen event in sight"
+
+
+def test_keys_go_from_event_to_event_and_from_lane_to_lane(
+    browser: Browser, script: Script, tmp_path: Path
+) -> None:
+    path, data = report(script, tmp_path)
+    browser.open(path)
+    browser.value("document.getElementById('scroll').focus()")
+    browser.key("ArrowRight")
+    assert browser.value("location.hash") == "#e1" and chosen(browser)
+    browser.key("ArrowRight")
+    assert browser.value("location.hash") == "#e2"
+    browser.key("ArrowDown")
+    number = browser.value("location.hash").removeprefix("#e")
+    assert data["lane_of"][int(number)] == 1  # type: ignore[call-overload]
+    browser.key("Escape")
+    assert count(browser, ".cursor-ring") == 0
+
+
+def test_what_is_filtered_away_is_not_drawn(browser: Browser, script: Script, tmp_path: Path) -> None:
+    path, _ = report(script, tmp_path)
+    browser.open(path)
+    browser.value("""[...document.querySelectorAll('#filters label')]
+        .find((label) => label.textContent === 'reads').querySelector('input').click()""")
+    assert count(browser, "#scroll .k-fetch, #scroll .k-ack") == 2  # the heads of the arrows, defined and not used
+    assert count(browser, "#scroll .way.k-send") == 1
+    browser.value("""(() => { const box = document.getElementById('search'); box.value = 'm:1';
+        box.dispatchEvent(new Event('input')); })()""")
+    rows = browser.value("[...document.querySelectorAll('#events tr')].slice(1).map((row) => row.textContent)")
+    assert rows and all("m:1" in row for row in rows)
+
+
+def test_the_arrows_of_a_message_stand_out(browser: Browser, script: Script, tmp_path: Path) -> None:
+    script.sent(token="m:2", msg_id="id2")
+    path, data = report(script, tmp_path)
+    browser.open(path)
+    browser.value("document.querySelector('#m0 button').click()")
+    assert count(browser, "#scroll .arrow.hot") == 6 and len(data["arrows"]) == 8
 
 
 def test_what_a_history_holds_is_text(browser: Browser, script: Script, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rich.console import Console
 from support.lab_history import Script, delivered
 
 from interlink_lab.checker import check
+from interlink_lab.report import scale
 from interlink_lab.report.load import load
 from interlink_lab.report.page import page
 from interlink_lab.report.terminal import show
@@ -103,3 +105,84 @@ def test_the_report_says_what_the_checker_says(script: Script, tmp_path: Path) -
     script.end()
     found = [row(violation) for violation in check(script.history)]
     assert [v["invariant"] for v in load(saved(script, tmp_path)).violations] == [v["invariant"] for v in found]
+
+
+def test_each_arrow_goes_from_lane_to_lane(script: Script, tmp_path: Path) -> None:
+    script.end()
+    data = timeline(load(saved(script, tmp_path)))
+    names = [lane["name"] for lane in data["lanes"]]
+    ways = {(a["kind"], *(names[lane] for lane, _ in a["points"])) for a in data["arrows"]}
+    assert ways == {
+        ("send", "alice.host", "alice.server"),
+        ("relay", "alice.server", "r1", "r1", "bob.server"),
+        ("notice", "bob.server", "bob.listener"),
+        ("wake", "bob.listener", "bob.host"),
+        ("fetch", "bob.server", "bob.host"),
+        ("ack", "bob.host", "bob.server"),
+    }
+    (message,) = data["messages"]
+    assert list(message["steps"]) == list(data["steps"]) and message["outcome"] == "acknowledged"
+    assert all(arrow["messages"] == [0] for arrow in data["arrows"])
+
+
+def test_a_message_that_is_never_stored_ends_on_the_relay(script: Script, tmp_path: Path) -> None:
+    script.sent(token="m:lost", msg_id="lost")
+    script.end()
+    data = timeline(load(saved(script, tmp_path)))
+    (arrow,) = [a for a in data["arrows"] if a["kind"] == "relay" and a["failed"]]
+    assert data["lanes"][arrow["points"][-1][0]]["name"] == "r1"
+    assert [m["outcome"] for m in data["messages"]] == ["acknowledged", "never stored"]
+
+
+def test_what_was_open_at_the_end_is_drawn_to_its_end(script: Script, tmp_path: Path) -> None:
+    script.armed(pid=13)
+    ending = script.at + 0.1
+    script.end()
+    bars = timeline(load(saved(script, tmp_path)))["bars"]
+    (armed,) = [b for b in bars if b["kind"] == "armed" and b["begin"] > 0.1]
+    assert armed["end"] == pytest.approx(ending)  # files are not watched after that
+    (server,) = [b for b in bars if b["kind"] == "life" and b["lane"] == 5]
+    assert server["end"] == pytest.approx(script.at)
+
+
+def test_a_burst_is_drawn_as_few_marks_that_say_how_many_they_are(tmp_path: Path) -> None:
+    script = Script()
+    count = 4000
+    for n in range(1, count + 1):
+        script.sent(f"m:{n}", f"id{n}")
+        script.record("receiver_stored", n, f"id{n}", f"m:{n}")
+    script.fetch(3)
+    script.end()
+    proof = next(e for e in script.history.events if e.get("token") == "m:2000" and e["kind"] == "record")
+    folder = saved(script, tmp_path)
+    run = load(folder)
+    run.violations = [{"invariant": "fetch-order", "text": "", "events": [proof]}]
+    data = timeline(run)
+    assert len(data["marks"]) < 3000 and len(data["arrows"]) < 1000 and len(data["messages"]) <= 400
+    assert sum(mark[2] for mark in data["marks"]) == len(script.history.events)
+    assert sum(a["count"] for a in data["arrows"] if a["kind"] == "send") == count
+    (number,) = data["violations"][0]["events"]
+    assert [number, 1] in [[mark[0], mark[2]] for mark in data["marks"]]  # what proves something stays
+    assert "stands for so many" in " ".join(data["notes"])
+    assert len(page(data)) < 4_000_000
+
+
+def test_the_axis_is_true_to_time_where_things_happen_and_cut_where_nothing_does() -> None:
+    times = [0.0, 1.0, 1.1, 1.2, 1.4, 100.0, 100.1]
+    axis, cuts = scale.knots(times, 1.0, 100.1)
+    places = [scale.place(axis, t) for t in times]
+    assert places == sorted(places)
+    steps = [b - a for a, b in pairwise(places)]
+    assert steps[1] == pytest.approx(steps[2]) and steps[3] == pytest.approx(2 * steps[2])
+    assert cuts == [(0.0, 1.0), (1.4, 100.0)] and steps[4] < 5 * steps[1]
+
+
+def test_a_history_whose_writer_was_ended_is_read_up_to_its_torn_line(script: Script, tmp_path: Path) -> None:
+    folder = saved(script, tmp_path)
+    whole = (folder / "history.jsonl").read_text("utf-8")
+    (folder / "history.jsonl").write_text(whole + '{"t": 9.0, "par', "utf-8")
+    run = load(folder)
+    assert len(run.history.events) == len(script.history.events) and "torn" in run.notes[0]
+    (folder / "history.jsonl").write_text('{"t": 9.0, "par\n' + whole, "utf-8")
+    with pytest.raises(ValueError, match=r"history\.jsonl:1"):
+        load(folder)

@@ -158,12 +158,14 @@ class Browser:
         answer = self.call("Page.navigate", url=path.resolve().as_uri() + anchor)
         if answer.get("errorText"):
             raise BrowserFailed(f"{path}: {answer['errorText']}")
-        until = time.monotonic() + GUARD_S
-        while not self.value(
-            "document.documentElement?.dataset.ready === 'yes' && document.readyState === 'complete'"
-        ):
-            if time.monotonic() > until:
-                raise BrowserFailed(f"the page is not drawn after {GUARD_S:g} s: {self.console}")
+        self.until("document.documentElement?.dataset.ready === 'yes' && document.readyState === 'complete'")
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression is true in the page. BrowserFailed after the guard time."""
+        last = time.monotonic() + GUARD_S
+        while not self.value(expression):
+            if time.monotonic() > last:
+                raise BrowserFailed(f"after {GUARD_S:g} s still not {expression}: {self.console}")
             time.sleep(0.05)
 
     def value(self, expression: str) -> Any:

@@ -140,7 +140,7 @@ def bars(facts: Facts, lanes: Lanes) -> list[Bar]:
         elif kind == "unarmed":
             close(("armed", party, str(event.get("session"))), event["t"])
     for key in list(open_):
-        close(key, end)
+        close(key, facts.ended if key[0] == "armed" else end)  # nobody watches files after the run proper
     return sorted(found, key=lambda b: (b.begin, b.lane))
 
 

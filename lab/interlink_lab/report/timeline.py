@@ -17,8 +17,8 @@ from interlink_lab.report.journeys import STEPS, Journey, journeys
 from interlink_lab.report.lanes import Lanes, bands, bars
 from interlink_lab.report.load import Recorded, identity
 
-DRAWN = 2500
-"""Marks, and arrows, that are drawn at most (what is never thinned comes on top)."""
+MARKS, ARROWS = 2500, 500
+"""Drawn at most; what is never thinned comes on top. More arrows than that are one coloured area."""
 MESSAGES = 400
 VIOLATIONS = 100
 LIST_ITEMS = 20
@@ -186,7 +186,7 @@ def head(run: Recorded, facts: Facts, messages: list[Journey]) -> dict[str, Any]
 def marks(events: list[Event], lanes: Lanes, keep: set[Any], axis: list[scale.Knot]) -> list[Mark]:
     """The events as marks, thinned until few enough."""
     one_by_one = [Mark(e, lanes.of(e), 1, e["t"]) for e in events]
-    if len(one_by_one) <= DRAWN:
+    if len(one_by_one) <= MARKS:
         return one_by_one
     found = one_by_one
     for buckets in BUCKETS:
@@ -203,14 +203,14 @@ def marks(events: list[Event], lanes: Lanes, keep: set[Any], axis: list[scale.Kn
                 found.append(mark)
             mark.count += 1
             mark.until = event["t"]
-        if len(found) <= DRAWN:
+        if len(found) <= MARKS:
             break
     return found
 
 
 def thinned(ways: list[Arrow], keep: set[Any], axis: list[scale.Knot]) -> tuple[list[Arrow], list[int]]:
     """The arrows and how many each stands for."""
-    if len(ways) <= DRAWN:
+    if len(ways) <= ARROWS:
         return ways, [1] * len(ways)
     found: list[Arrow] = []
     counts: list[int] = []
@@ -229,7 +229,7 @@ def thinned(ways: list[Arrow], keep: set[Any], axis: list[scale.Knot]) -> tuple[
                 groups[key] = len(found)
             found.append(Arrow(**{**way.__dict__, "journeys": list(way.journeys)}))
             counts.append(1)
-        if len(found) <= DRAWN:
+        if len(found) <= ARROWS:
             break
     return found, counts
 

@@ -45,6 +45,14 @@ class Chart {
       .filter((t, i, all) => i === 0 || t > all[i - 1]).map((t, i) => [t, i]);
   }
 
+  // Whether a text of this width has room there, in its row; takes the room.
+  room(row, x, width) {
+    const taken = (this.texts[row] ||= []);
+    if (taken.some(([a, b]) => x < b && x + width > a)) return false;
+    taken.push([x, x + width]);
+    return true;
+  }
+
   knots() { return this.order && this.steps.length > 1 ? this.steps : this.data.knots; }
 
   // Place of a time on the axis.
@@ -66,6 +74,7 @@ class Chart {
     const k = this.knots(), whole = k[k.length - 1][1] || 1;
     const room = Math.max(260, this.host.clientWidth - 2 * PAD - 4);
     this.unit = (room * this.zoom) / whole;
+    this.texts = {};
     const width = room * this.zoom + 2 * PAD;
     const root = svg("svg", { width, height: this.height, role: "img", "aria-label": "Timeline: lanes, arrows, faults" });
     this.root = root;
@@ -165,7 +174,6 @@ class Chart {
 
   bands(root) {
     if (!this.visible("fault")) return;
-    const ends = {};
     for (const band of this.data.bands) {
       const x = this.x(band.begin), w = Math.max(3, this.x(band.end) - x);
       const group = svg("g", { class: "mark fault-band" }), title = svg("title", {});
@@ -174,10 +182,9 @@ class Chart {
       for (const lane of band.lanes) {
         group.append(svg("rect", { x, y: this.y[lane] - LANE / 2, width: w, height: LANE, class: "band" }));
       }
-      const top = Math.min(...band.lanes), long = band.fault.length * 6.4 + 6;
-      if (!(ends[top] > x)) {
+      const top = Math.min(...band.lanes);
+      if (this.room("band" + top, x, band.fault.length * 6.4 + 6)) {
         group.append(words(x + 3, this.y[top] - LANE / 2 + 10, band.fault, "band-name"));
-        ends[top] = x + long;
       }
       group.addEventListener("click", () => this.pick(band.event));
       root.append(group);
@@ -199,7 +206,12 @@ class Chart {
       group.append(way);
       const [x, y] = points[points.length - 1];
       if (arrow.failed) group.append(svg("path", { d: `M${x - 4} ${y - 4} l8 8 m0 -8 l-8 8`, class: "cross" }));
-      if (arrow.count > 1) group.append(words(x + 4, (y + points[0][1]) / 2, "×" + arrow.count, "count"));
+      const [x0, y0] = points[0], many = arrow.count > 1 ? "×" + arrow.count : "";
+      if (many && this.room(`count${y}${y0}`, x + 4, many.length * 6 + 26)) group.append(words(x + 4, (y + y0) / 2, many, "count"));
+      if (arrow.kind === "send" && arrow.messages.length === 1 && !many) {
+        const token = this.data.messages[arrow.messages[0]].token.slice(0, 24), up = y > y0;
+        if (this.room("token" + y0, x0 - 4, token.length * 5.6 + 6)) group.append(words(x0 - 4, y0 + (up ? -14 : 21), token, "token"));
+      }
       group.addEventListener("click", () => this.pick(arrow.events[arrow.events.length - 1]));
       this.drawn.push([group, new Set(arrow.messages)]);
       root.append(group);
@@ -227,7 +239,8 @@ class Chart {
       else if (group === "process") node.append(svg("rect", { x: x - 2, y: y - 8, width: 4, height: 16, rx: 1 }));
       else if (group === "record" || group === "lab") node.append(svg("path", { d: `M${x} ${y - 4.5} l4.5 4.5 l-4.5 4.5 l-4.5 -4.5 z` }));
       else node.append(svg("circle", { cx: x, cy: y, r: 3.6 }));
-      if (count > 1) node.append(words(x + 4, y - 3, "×" + count, "count"));
+      const many = count > 1 ? "×" + count : "";
+      if (many && this.room("mark" + y, x + 4, many.length * 6 + 26)) node.append(words(x + 4, y - 5, many, "count"));
       node.addEventListener("click", () => this.pick(number));
       this.shown.push({ number, x, y, lane: this.data.lane_of[number], node });
       root.append(node);
@@ -236,7 +249,7 @@ class Chart {
   }
 
   flags(root) {
-    const used = [];
+    const used = [], spots = [];
     this.data.violations.forEach((violation, index) => {
       violation.events.forEach((number, at) => {
         const [x, y] = this.spot(number);
@@ -247,6 +260,7 @@ class Chart {
         let fx = x;
         while (used.some((u) => Math.abs(u - fx) < 17)) fx += 17;
         used.push(fx);
+        spots.push([fx, violation.invariant]);
         const flag = svg("g", { class: "mark flagged" });
         flag.append(svg("line", { x1: x, x2: x, y1: 18, y2: this.height - 6, class: "flag-line" }));
         flag.append(svg("circle", { cx: fx, cy: 11, r: 8.5, class: "flag" }), words(fx, 15, String(index + 1), "flag-text"));
@@ -254,6 +268,17 @@ class Chart {
         root.append(flag);
       });
     });
+    // The name of an invariant next to its flag, where the next flag leaves room.
+    for (const [fx, name] of spots) {
+      const width = name.length * 6.4 + 16, end = this.root.getAttribute("width") - 4;
+      const free = (a, b) => b < end && a > 0 && !used.some((u) => u !== fx && u + 10 > a && u - 10 < b);
+      if (free(fx + 10, fx + width) && this.room("flag", fx + 10, width)) root.append(words(fx + 12, 15, name, "flag-name"));
+      else if (free(fx - width, fx - 10) && this.room("flag", fx - width, width - 10)) {
+        const text = words(fx - 12, 15, name, "flag-name");
+        text.setAttribute("text-anchor", "end");
+        root.append(text);
+      }
+    }
   }
 
   // Cursor at the selected event, strong arrows for the chosen messages.

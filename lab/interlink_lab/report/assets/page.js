@@ -14,6 +14,7 @@ function el(tag, properties, ...children) {
 }
 
 const seconds = (t) => t.toFixed(3) + " s";
+const later = (s) => (s < 0 ? "−" : "+") + (Math.abs(s) < 10 ? (Math.abs(s) * 1000).toFixed(0) + " ms" : Math.abs(s).toFixed(1) + " s");
 const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1));
 
 function brief(event) {
@@ -37,7 +38,7 @@ function top() {
   badge.classList.add(data.result.split(" ")[0].replace("no", "none"));
   at("facts").textContent = [
     `${data.seconds.toFixed(1)} s`, `${c.events} events`, `${c.messages} messages, ${c.done} done`, `${c.wakes} wakes`,
-    `${c.fetches} fetches`, `${c.faults} faults`, `seed ${data.seed}`, data.bug ? `seeded bug ${data.bug}` : "",
+    `${c.fetches} fetches`, `${c.faults} faults`, data.seed === null ? "" : `seed ${data.seed}`, data.bug ? `seeded bug ${data.bug}` : "",
   ].filter(Boolean).join(" · ");
   if (data.replay) at("replay").append("Run it again: ", el("code", { text: data.replay }));
   if (data.error) at("error").textContent = data.error;
@@ -68,7 +69,7 @@ function messages() {
       const number = m.steps[step], cell = el("td", { class: "number-cell" });
       if (number) {
         const t = data.events[number].t;
-        cell.append(el("a", { href: "#e" + number, text: before === null ? seconds(t) : `${t < before ? "−" : "+"}${Math.abs((t - before) * 1000).toFixed(0)} ms`, title: seconds(t) }));
+        cell.append(el("a", { href: "#e" + number, text: before === null ? seconds(t) : later(t - before), title: seconds(t) }));
         before = t;
       } else cell.textContent = "—";
       row.append(cell);
