@@ -270,7 +270,7 @@ class Chart {
     });
     // The name of an invariant next to its flag, where the next flag leaves room.
     for (const [fx, name] of spots) {
-      const width = name.length * 6.4 + 16, end = this.root.getAttribute("width") - 4;
+      const width = name.length * 6.9 + 18, end = this.root.getAttribute("width") - 4;
       const free = (a, b) => b < end && a > 0 && !used.some((u) => u !== fx && u + 10 > a && u - 10 < b);
       if (free(fx + 10, fx + width) && this.room("flag", fx + 10, width)) root.append(words(fx + 12, 15, name, "flag-name"));
       else if (free(fx - width, fx - 10) && this.room("flag", fx - width, width - 10)) {
