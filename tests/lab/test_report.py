@@ -15,7 +15,7 @@ from interlink_lab.report.load import load
 from interlink_lab.report.page import page
 from interlink_lab.report.terminal import show
 from interlink_lab.report.text import line
-from interlink_lab.report.timeline import timeline
+from interlink_lab.report.timeline import folded, timeline
 from interlink_lab.verdict import row
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u2028<!--"
@@ -43,6 +43,43 @@ def test_a_message_is_an_arrow_from_step_to_step(script: Script, tmp_path: Path)
     assert not data["violations"]
     (message,) = data["messages"]
     assert message["token"] == "m:1"
+
+
+def test_two_messages_do_not_share_their_arrows(script: Script, tmp_path: Path) -> None:
+    script.sent("m:2", "id2")
+    script.record("receiver_stored", 2, "id2", "m:2")
+    script.end()
+    data = timeline(load(saved(script, tmp_path)))
+    of = [{a["kind"] for a in data["arrows"] if number in a["messages"]} for number in (0, 1)]
+    assert of == [{"send", "relay", "notice", "wake", "fetch", "ack"}, {"send", "relay"}]
+    assert [m["outcome"] for m in data["messages"]] == ["acknowledged", "unread"]
+
+
+def test_a_record_that_the_log_knew_of_before_the_watcher_keeps_its_event(tmp_path: Path) -> None:
+    script = Script()
+    script.sent()
+    script.add("bob.server", "log", event="stored", fields={"msg_id": "id1"})
+    record = script.history.events[-1]
+    script.record("receiver_stored", after=0.5)
+    script.end()
+    data = timeline(load(saved(script, tmp_path)))
+    (message,) = data["messages"]
+    stored = data["events"][message["steps"]["stored"]]
+    assert stored["kind"] == "record" and stored["t"] == pytest.approx(record["t"] + 0.5)
+
+
+def test_violations_that_say_the_same_are_one_with_a_count() -> None:
+    def event(n: int) -> dict[str, object]:
+        return {"t": float(n), "party": "bob.listener", "n": n, "kind": "exit"}
+
+    rows = [
+        {"invariant": "a", "text": "twice", "events": [event(1), event(2)]},
+        {"invariant": "b", "text": "twice", "events": [event(1)]},
+        {"invariant": "a", "text": "twice", "events": [event(1), event(3)]},
+        {"invariant": "a", "text": "thrice", "events": [event(4)]},
+    ]
+    found = [(v["invariant"], v["text"], v["count"], [e["n"] for e in v["events"]]) for v in folded(rows)]
+    assert found == [("a", "twice", 2, [1, 2, 3]), ("a", "thrice", 1, [4]), ("b", "twice", 1, [1])]
 
 
 def test_a_violation_is_linked_to_the_events_that_prove_it(script: Script, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class Facts:
         for entry in found.values():
             log = told.get((entry.identity, entry.receipt_id))
             if log is not None and log["t"] < entry.first["t"]:
-                entry.first = {**entry.first, "t": log["t"]}
+                entry.first = {**entry.first, "t": log["t"], "seen_at": entry.first["t"]}
             entry.asked_at = asked.get((entry.identity, entry.sender, entry.receipt_id))
 
     def _adopted(self, found: dict[tuple[Any, ...], Stored]) -> None:

@@ -60,4 +60,4 @@ def compared(before: Verdict, after: Verdict) -> Table:
 
 
 if __name__ == "__main__":
-    command()
+    command(prog_name="interlink-lab replay")

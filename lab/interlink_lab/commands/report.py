@@ -65,4 +65,4 @@ def _picture(page_file: Path, to: Path) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    command(prog_name="interlink-lab report")

@@ -67,4 +67,4 @@ def command(fault: str, name: str, backend: str, out: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    command(prog_name="interlink-lab reproduce")

@@ -197,4 +197,4 @@ def tell(console: Console, verdict: Verdict, folder: Path, keep: bool) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    command(prog_name="interlink-lab run")

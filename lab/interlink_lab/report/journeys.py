@@ -10,7 +10,7 @@ from interlink_lab.checker.notices import Notice, notices
 from interlink_lab.history import Event
 from interlink_lab.tokens import NOTICE_ID
 
-STEPS = ("sent", "relay", "stored", "notice", "wake", "fetch", "ack")
+STEPS = ("sent", "accepted", "stored", "notice", "wake", "fetch", "ack")
 SEEN_LATE_S = 1.0  # the watcher sees a change a little later than it is made
 GIVEN_UP = ("undeliverable", "expired")
 
@@ -55,9 +55,10 @@ class Journey:
 
     def steps(self) -> dict[str, Event]:
         """The first event of each step that it reached."""
+        answered = self.end if self.end is not None and self.end["kind"] == "send.ok" else None
         found = {
             "sent": self.begin,
-            "relay": self.sent or (self.end if self.end is not None and self.end["kind"] == "send.ok" else None),
+            "accepted": self.sent or answered,
             "stored": self.stored[0].first if self.stored else None,
             **{
                 name: rows[0] if rows else None

@@ -75,5 +75,9 @@ def _is_event(event: object) -> bool:
 
 
 def identity(event: Event) -> tuple[float, str, int, str]:
-    """What tells an event from all others of its history."""
-    return event["t"], event["party"], event["n"], event["kind"]
+    """What tells an event from all others of its history.
+
+    The checker moves the first sight of a record to the time of the server's log line; `seen_at` is its own time.
+    """
+    at = event["seen_at"] if "seen_at" in event else event["t"]
+    return at, event["party"], event["n"], event["kind"]

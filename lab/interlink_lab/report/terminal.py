@@ -27,7 +27,8 @@ def show(console: Console, run: Recorded, data: dict[str, Any], all_events: bool
     if data["replay"]:
         console.print(f"  run it again: {_safe(data['replay'])}")
     for number, wrong in enumerate(data["violations"], 1):
-        console.print(f"\n[bold red]{number}. {_safe(wrong['invariant'])}[/]: {_safe(wrong['text'])}")
+        often = f" (found {wrong['count']} times)" if wrong["count"] > 1 else ""
+        console.print(f"\n[bold red]{number}. {_safe(wrong['invariant'])}[/]: {_safe(wrong['text'])}{often}")
         for at in wrong["events"]:
             console.print(f"   e{at:<6}" + escape(line(data["events"][at])), soft_wrap=True)
         for event in wrong["foreign"]:
@@ -55,8 +56,8 @@ def _messages(console: Console, data: dict[str, Any]) -> None:
     kept = sorted(range(len(rows)), key=lambda n: (rows[n]["done"], n))[:MESSAGES]
     width = max(len(clean(rows[n]["token"])) for n in kept)
     way = max(len(clean(rows[n]["sender"] + rows[n]["receiver"])) for n in kept) + 4
-    console.print("\n[bold]Messages[/]: s since the start, then s after the step before")
-    console.print(f"  {'':<{width}} {'':<{way}} " + " ".join(f"{step:>8}" for step in steps))
+    console.print("\n[bold]Messages[/]: s since the start, then s after the step before (accepted: as told)")
+    console.print(f"  {'':<{width}} {'':<{way}} " + " ".join(f"{step:>8}" for step in steps), soft_wrap=True)
     for number in sorted(kept):
         row, before, cells = rows[number], None, []
         for step in steps:

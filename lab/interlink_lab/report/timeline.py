@@ -53,14 +53,15 @@ class Numbers:
     """Events by number, as anchors name them: `e17` is the 17th of the whole history by time."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self._of = {identity(event): number for number, event in enumerate(events, 1)}
+        self._events = list(events)
+        self._of = {identity(event): number for number, event in enumerate(self._events, 1)}
         self.used: dict[int, Event] = {}
 
     def get(self, event: Event) -> int | None:
         """Its number; None for an event that is not in the history."""
         number = self._of.get(identity(event))
         if number is not None:
-            self.used.setdefault(number, event)
+            self.used.setdefault(number, self._events[number - 1])
         return number
 
     def all(self, events: Iterable[Event]) -> list[int]:
@@ -127,15 +128,17 @@ def _timeline(run: Recorded) -> dict[str, Any]:
         "messages": [message(messages[n], numbers) for n in told],
     }  # fmt: skip
     said = names()
+    different = folded(run.violations)
     wrong = [
         {
             "invariant": v["invariant"],
             "rule": said.get(v["invariant"], ""),
             "text": v["text"],
+            "count": v["count"],
             "events": numbers.all(v["events"]),
             "foreign": [cut(e) for e in v["events"] if numbers.get(e) is None],
         }
-        for v in run.violations[:VIOLATIONS]
+        for v in different[:VIOLATIONS]
     ]
     notes = list(run.notes)
     if len(facts.events) > len(shown_marks) or len(ways) > len(shown_ways):
@@ -145,12 +148,13 @@ def _timeline(run: Recorded) -> dict[str, Any]:
         )
     if len(messages) > len(told):
         notes.append(f"{len(messages)} messages, {len(told)} are listed: those that are not done first")
-    if len(run.violations) > len(wrong):
-        notes.append(f"{len(run.violations)} violations, {len(wrong)} are listed")
+    if len(different) > len(wrong):
+        notes.append(f"{len(different)} different violations, {len(wrong)} are listed")
     return {
         **head(run, facts, messages),
         **drawn,
         "violations": wrong,
+        "invariants": len({v["invariant"] for v in run.violations}),
         "notes": notes,
         "steps": STEPS,
         "lane_of": {n: lanes.of(e) for n, e in numbers.used.items()},
@@ -181,6 +185,22 @@ def head(run: Recorded, facts: Facts, messages: list[Journey]) -> dict[str, Any]
             "violations": len(run.violations),
         },
     }
+
+
+def folded(violations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that say the same become one, with a `count` and the events of all, each once, by time.
+
+    In the order in which each was first found, an invariant's together.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in violations:
+        same = found.setdefault(one["invariant"], {}).setdefault(one["text"], {**one, "events": [], "count": 0})
+        same["count"] += 1
+        known = {identity(e) for e in same["events"]}
+        same["events"] = sorted(
+            [*same["events"], *(e for e in one["events"] if identity(e) not in known)], key=lambda e: e["t"]
+        )
+    return [one for rows in found.values() for one in rows.values()]
 
 
 def marks(events: list[Event], lanes: Lanes, keep: set[Any], axis: list[scale.Knot]) -> list[Mark]:

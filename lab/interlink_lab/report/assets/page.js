@@ -45,20 +45,27 @@ function top() {
   at("notes").append(...data.notes.map((text) => el("li", { text })));
 }
 
+// The rule of an invariant, once where several violations of it follow each other.
+function rule(v, index) {
+  const before = data.violations[index - 1];
+  return !v.rule || (before && before.invariant === v.invariant) ? [] : [el("span", { class: "rule", text: "The rule: " + v.rule })];
+}
+
 function violations() {
   at("wrong").hidden = !data.violations.length;
-  at("wrong-count").textContent = data.counts.violations === 1 ? "1 failed invariant" : `${data.counts.violations} failed invariants`;
+  const invariants = data.invariants, all = data.counts.violations;
+  at("wrong-count").textContent = `${invariants} failed invariant${invariants === 1 ? "" : "s"}` + (all > invariants ? `, ${all} violations` : "");
   data.violations.forEach((v, index) => {
     const proof = el("span", { class: "proof" }, ...v.events.map(eventLink));
     for (const event of v.foreign) proof.append(el("span", { class: "mono", text: `not in this history: ${seconds(event.t)} ${event.party} ${event.kind}` }));
     at("violations").append(el("li", { id: "v" + (index + 1) },
       el("span", { class: "number", text: String(index + 1) }), el("span", { class: "name", text: v.invariant }),
-      ": " + v.text, el("span", { class: "rule", text: v.rule ? "The rule: " + v.rule : "" }), proof));
+      ": " + v.text + (v.count > 1 ? ` (found ${v.count} times)` : ""), ...rule(v, index), proof));
   });
 }
 
 function messages() {
-  at("messages").append(el("tr", {}, ...["message", "from", "to", "outcome", ...data.steps, "notices", "fetches"].map((text) => el("th", { text, scope: "col" }))));
+  at("messages").append(el("tr", {}, ...["message", "from", "to", "outcome", ...data.steps, "notices", "fetches"].map((text, i) => el("th", { text, scope: "col", class: i > 3 ? "number-cell" : "" }))));
   data.messages.forEach((m, index) => {
     const show = el("button", { type: "button", text: m.token, title: "show its arrows" });
     show.addEventListener("click", () => follow(index));
