@@ -90,6 +90,7 @@ def of_claude(version: str, folder: Path) -> list[Line]:
         await bob.whole_turn()
         await hook(2)
         await wakes(3)
+        await bob.armed(bob.session)  # as in the real trace: the listener of the Stop is there before /clear
         cleared = await bob.call("clear")
         await hook(4)
         await wakes(5)

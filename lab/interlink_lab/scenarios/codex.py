@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import anyio
+
 from interlink_lab.handles import HostHandle
 from interlink_lab.history import Event
 from interlink_lab.remote import RemoteFailed
@@ -24,6 +26,7 @@ WAYS = {
     "1 Error: [[not a token]] \x1b[31m": "Error",
 }
 SHORT_WAYS = 4
+CALLS_LATE_S = 10.0
 
 
 async def status(host: HostHandle, msg_id: str | None) -> str:
@@ -100,8 +103,15 @@ async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
     await bob.call("answers", answers=[way])
     failed = await _sent_and_failed(run, bob, way)
     run.claim("failed-reason", words in failed["reason"], f"{way}: the reason says {failed['reason'][:200]!r}")
-    tried = [e for e in calls(run, bob, since) if e["notice"] == failed["msg_id"]]
     most = 1 if way in ("no-rollout", "ephemeral", "no-session", "argument", "hang", "queued-hang") else 3
+
+    def tries() -> list[Event]:
+        return [e for e in calls(run, bob, since) if e["notice"] == failed["msg_id"]]
+
+    with anyio.move_on_after(CALLS_LATE_S):  # what the program wrote down is read a moment later
+        while len(tries()) < most:
+            await anyio.sleep(0.05)
+    tried = tries()
     run.claim("tries", len(tried) == most, f"{way}: {len(tried)} calls for a notice, {most} are due")
     await bob.call("answers", answers=["real"])
     if way == "queued-hang":  # nothing may be left to hand over: the next message's success clears the failure

@@ -116,11 +116,11 @@ async def clock_jump(run: Run) -> None:
             await bob.set_policy(Policy(ack="never"))
             await bob.armed()
             told = at(run, "inbox", "bob.files", what="notice")
-            await alice.send(bob)
+            await alice.send(bob, session=bob.session)  # by its announcement's time it may be gone
             await told
             jump = await begin(run, Fault("clock", "bob.clock", options={"clock_ms": offset}))
             if offset > 0:  # behind a clock that went back, mail would be of the future and refused (G1)
-                await alice.send(bob)
+                await alice.send(bob, session=bob.session)
             await seen(run, jump)
             await told_again(run, f"a jump of {offset} ms")
             await jump.end()
