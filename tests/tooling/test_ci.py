@@ -65,6 +65,24 @@ def test_a_failure_is_told_at_the_end_and_the_other_parts_run(tmp_path: Path) ->
     assert "exit 3" in line and "lint: 5 passed, 0 failed" in done.stdout and "none" in done.stdout
 
 
+def test_a_host_test_that_failed_is_run_once_more_and_named(tmp_path: Path) -> None:
+    hosts = 'if [ "$2" = --last-failed ]; then echo "1 passed in 2.00s"; else {first}; fi'
+    first = 'echo "FAILED host_tests/test_a.py::test_b - AssertionError: late"; echo "1 failed"; exit 1'
+    done = ci(tmp_path, hosts=hosts.replace("{first}", first))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ci:   FAILED host_tests/test_a.py::test_b" in lines(done)
+    told = {line.split()[1]: line for line in lines(done) if " exit " in line}
+    assert "exit 1" in told["host-test"] and "exit 0" in told["host-again"]
+
+
+@pytest.mark.parametrize("failures", [1, 6])
+def test_what_fails_twice_or_in_numbers_is_a_failure(tmp_path: Path, failures: int) -> None:
+    hosts = f"for n in $(seq {failures}); do echo FAILED host_tests/test_a.py::test_$n - x; done; exit 1"
+    done = ci(tmp_path, hosts=hosts)
+    assert done.returncode == 1
+    assert lines(done)[-1] == f"ci: FAILED: {'host-again' if failures == 1 else 'host-test'}"
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_what_is_left_running_is_ended_and_is_a_failure(tmp_path: Path) -> None:
     hosts = "setsid sleep 987 >/dev/null 2>&1 & echo $! > pid; echo done"
