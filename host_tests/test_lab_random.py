@@ -7,10 +7,11 @@ import pytest
 
 from host_tests.lab import run
 from interlink_lab import random_run
+from interlink_lab.commands.run import read_seeds
 from interlink_lab.history import History
 from interlink_lab.nemesis import observed
 
-SEEDS = [int(line) for line in random_run.SEEDS.read_text("ascii").split()]
+SEEDS = read_seeds(random_run.SEEDS)
 
 
 def test_the_seeds_that_passed_are_distinct() -> None:
