@@ -11,6 +11,8 @@ from support.forks import forks
 
 from host_tests import leftovers, reporting
 from host_tests.claude_scene import World, scene
+from host_tests.peer import MAKES, relay
+from interlink_lab.programs import Relay
 from interlink_lab.tools import hosts
 
 TEST_S = 600
@@ -79,11 +81,26 @@ def claude(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) -> 
     return host("claude", request.param)
 
 
+@pytest.fixture(params=hosts.known()["codex"][1])
+def program(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) -> Path:
+    """The program of each pinned Codex."""
+    return host("codex", request.param)
+
+
 @pytest.fixture
 def world(own_home: str) -> Iterator[World]:
     """Claude's scene (see `claude_scene`), below the test's own home."""
     with scene(Path(own_home) / "scene") as found:
         yield found
+
+
+@pytest.fixture(params=MAKES)
+def bus(request: pytest.FixtureRequest, tmp_path: Path, peer: Callable[[], Path]) -> Iterator[Relay]:
+    """A relay of each make."""
+    one = relay(tmp_path / "relay", request.param, peer())
+    one.start()
+    yield one
+    one.stop()
 
 
 @pytest.fixture

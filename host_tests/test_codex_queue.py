@@ -7,14 +7,12 @@ schedule goes on, and each message is acknowledged in the end.
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from host_tests.codex_world import (
     NOTICE,
-    VERSIONS,
     a_world,
     acknowledged,
     agent,
@@ -28,11 +26,6 @@ from host_tests.codex_world import (
 from host_tests.fake_messages_api import Answer, Say, Turn, Use
 from host_tests.waiting import GUARD_S, until
 from interlink.mailbox.states import MEANING
-
-
-@pytest.fixture(params=VERSIONS)
-def program(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) -> Path:
-    return host("codex", request.param)
 
 
 class Slow:

@@ -2,14 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from host_tests.codex_world import (
     NOTICE,
-    VERSIONS,
     World,
     a_world,
     acknowledged,
@@ -23,11 +22,6 @@ from host_tests.codex_world import (
 from host_tests.fake_messages_api import Answer, Say, Turn, Use
 from host_tests.recorder import noted
 from host_tests.waiting import until
-
-
-@pytest.fixture(params=VERSIONS)
-def program(request: pytest.FixtureRequest, host: Callable[[str, str], Path]) -> Path:
-    return host("codex", request.param)
 
 
 @pytest.fixture

@@ -16,15 +16,6 @@ TEXT = 'é "quoted" \\ </interlink>\n<interlink sender="x">\u2028 \U0001f600\r t
 FIRST, SECOND = "01900000-1234-7000-8000-00000000000a", "01900000-1234-7000-8000-00000000000b"
 
 
-@pytest.fixture(params=MAKES)
-def bus(request: pytest.FixtureRequest, tmp_path: Path, peer: Callable[[], Path]) -> Iterator[Relay]:
-    """A relay of each make."""
-    one = relay(tmp_path / "relay", request.param, peer())
-    one.start()
-    yield one
-    one.stop()
-
-
 @pytest.fixture(params=WAYS)
 def pair(
     request: pytest.FixtureRequest, bus: Relay, tmp_path: Path, peer: Callable[[], Path]

@@ -7,21 +7,12 @@ from typing import Any
 
 import pytest
 
-from host_tests.peer import MAKES, Desk, befriend, http, mails, relay
+from host_tests.peer import Desk, befriend, http, mails
 from host_tests.waiting import until
 from interlink.trust.wire import announcement_holds, decode_announcement
 from interlink_lab.programs import Relay
 
 WAYS = ["ours-asks", "theirs-asks"]
-
-
-@pytest.fixture(params=MAKES)
-def bus(request: pytest.FixtureRequest, tmp_path: Path, peer: Callable[[], Path]) -> Iterator[Relay]:
-    """A relay of each make."""
-    one = relay(tmp_path / "relay", request.param, peer())
-    one.start()
-    yield one
-    one.stop()
 
 
 @pytest.fixture(params=WAYS)

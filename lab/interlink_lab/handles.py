@@ -59,13 +59,12 @@ class HostHandle:
         A Codex thread has a first turn besides, which binds its server.
         """
         run, spec = self.run, self.spec
-        binary = "interlink-mcp"
         config = {
             "kind": spec.kind,
             "session": self.session,
             "source": source,
             "policy": self.policy.data(),
-            "server": [binary],
+            "server": ["interlink-mcp"],
             "env": {**run.topology.env, **spec.env},
             **spec.options,
             **config,

@@ -9,7 +9,7 @@ An event has `t` (s since the run's start, on the machine's monotonic clock, whi
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,21 @@ class History:
 
     def ordered(self) -> list[Event]:
         """All events by time (they arrive from several processes, a little out of order)."""
-        return sorted(self.events, key=lambda e: (e["t"], e["party"], e["n"]))
+        return by_time(self.events)
 
-    def of(self, *kinds: str, party: str | None = None, **data: Any) -> Iterator[Event]:
+    def of(self, *kinds: str, party: str | None = None, **data: Any) -> list[Event]:
         """Events of these kinds, by time; `party` is whole or a prefix that ends before a dot."""
-        for event in self.ordered():
-            if event["kind"] in kinds and (party is None or is_of(event, party)) and matches(event, data.items()):
-                yield event
+        wanted = data.items()
+        return by_time(
+            e
+            for e in self.events
+            if e["kind"] in kinds and (party is None or is_of(e, party)) and matches(e, wanted)
+        )
+
+
+def by_time(events: Iterable[Event]) -> list[Event]:
+    """Events in the order of their times."""
+    return sorted(events, key=lambda e: (e["t"], e["party"], e["n"]))
 
 
 def is_of(event: Event, party: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+from anyio.abc import Process
 
 from interlink_lab.history import Emitter, Event
 
@@ -70,6 +71,32 @@ class Remote:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(RemoteFailed(why))
+
+
+def to_process(process: Process, on_event: Callable[[Event], None]) -> Remote:
+    """The calling end for a child that serves on its pipes; `read_process` feeds it."""
+
+    async def send(line: bytes) -> None:
+        assert process.stdin is not None
+        await process.stdin.send(line)
+
+    return Remote(send, on_event)
+
+
+async def read_process(process: Process, remote: Remote, who: str) -> int | None:
+    """Feed what the child says until it ends; whoever waits is then told. Its exit code."""
+    assert process.stdout is not None
+    rest = b""
+    try:
+        async for chunk in process.stdout:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                remote.feed(line)
+    except anyio.ClosedResourceError:
+        pass  # closed by us
+    code = await process.wait()
+    remote.lost(f"{who} {ENDED} ({code})")
+    return code
 
 
 class Serving:

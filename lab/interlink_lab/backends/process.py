@@ -12,7 +12,7 @@ from anyio.abc import Process, TaskGroup
 from interlink_lab.backends.base import OnEvent
 from interlink_lab.node import leftovers
 from interlink_lab.node.node import TOKEN
-from interlink_lab.remote import ENDED, Remote
+from interlink_lab.remote import read_process, to_process
 
 END_S = 60.0
 
@@ -27,25 +27,11 @@ class ProcessNode:
         self._token = token
         self._ended = anyio.Event()
 
-        async def send(line: bytes) -> None:
-            assert process.stdin is not None
-            await process.stdin.send(line)
-
-        self.remote = Remote(send, on_event)
+        self.remote = to_process(process, on_event)
 
     async def read(self) -> None:
         """Feed what it says until it ends."""
-        assert self._process.stdout is not None
-        rest = b""
-        try:
-            async for chunk in self._process.stdout:
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    self.remote.feed(line)
-        except anyio.ClosedResourceError:
-            pass  # closed by us
-        code = await self._process.wait()
-        self.remote.lost(f"node {self.name} {ENDED} ({code})")
+        await read_process(self._process, self.remote, f"node {self.name}")
         self._ended.set()
 
     async def kill(self) -> None:

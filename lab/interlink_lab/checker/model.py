@@ -183,13 +183,6 @@ class Facts:
             if (not targets or e["target"].partition(".")[0] in targets) and (not kinds or e["fault"] in kinds)
         )
 
-    def host_of(self, session: str) -> str | None:
-        """The host whose events carry this session."""
-        for event in self.events:
-            if event.get("session") == session and event["party"].partition(".")[0] in self.hosts:
-                return str(event["party"].partition(".")[0])
-        return None
-
     def serves(self, host: str, at: float) -> str | None:
         """The session that the host's server served at a time, by its log."""
         found = None

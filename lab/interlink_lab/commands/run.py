@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from interlink_lab.history import Event
+from interlink_lab.report.text import line
 from interlink_lab.scenarios import Scenario, known
 from interlink_lab.verdict import Verdict, junit, run_scenario
 
@@ -159,8 +160,6 @@ def run_one(
             counts["wakes"] += event["kind"] == "wake"
             counts["fetches"] += event["kind"] == "fetch"
             if verbose:
-                from interlink_lab.report.text import line
-
                 console.print(escape(line(event)))
             told = ", ".join(f"{value} {name}" for name, value in counts.items())
             status.update(f"{scenario.name} \\[{backend}] {event['t']:.1f} s: {told}")
@@ -182,8 +181,6 @@ def tell(console: Console, verdict: Verdict, folder: Path, keep: bool) -> None:
     )
     for found in verdict.violations[:SHOWN]:
         console.print(f"  [bold]{found['invariant']}[/]: {escape(found['text'])}")
-        from interlink_lab.report.text import line
-
         for event in found["events"]:
             console.print(escape(f"      {line(event)}"))
     if len(verdict.violations) > SHOWN:

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import Process, TaskGroup
 
 from interlink_lab.history import Event, now_ns
-from interlink_lab.remote import ENDED, Remote
+from interlink_lab.remote import Remote, read_process, to_process
 
 END_S = 30.0
 PLUGIN_HOOKS = "hosts/claude/plugin/hooks/hooks.json"
@@ -51,25 +51,11 @@ class HostProcess:
             self._process = await anyio.open_process(argv, env=self._env, stderr=log)
         process = self._process
 
-        async def send(line: bytes) -> None:
-            assert process.stdin is not None
-            await process.stdin.send(line)
-
-        self._remote = Remote(send, self._event)
+        self._remote = to_process(process, self._event)
         group.start_soon(self._read, process, self._remote)
 
     async def _read(self, process: Process, remote: Remote) -> None:
-        assert process.stdout is not None
-        rest = b""
-        try:
-            async for chunk in process.stdout:
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    remote.feed(line)
-        except anyio.ClosedResourceError:
-            pass  # ended by us
-        code = await process.wait()
-        remote.lost(f"host {self.name} {ENDED} ({code})")
+        code = await read_process(process, remote, f"host {self.name}")
         self._ended.set()
         self._on_event(
             {
