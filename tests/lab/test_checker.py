@@ -208,6 +208,19 @@ def test_a_notice_in_time_or_for_something_new_is_none_too_many(script: Script) 
     assert "duplicate-notice" in script.found()
 
 
+def test_a_message_made_anew_brings_its_notice_forward_although_its_mark_is_seen_late(script: Script) -> None:
+    delivered(script)
+    script.record("receiver_stored", 2, "id2", "m:2")
+    script.sent("m:2", "id2")
+    script.notice("n2", 2)
+    script.notice("n3", 2, after=0.3)
+    assert "duplicate-notice" in script.found()
+    script.add("bob.files", "remade", session="another", sender=ALICE, msg_id="id2", late=0.2)
+    assert "duplicate-notice" in script.found()
+    script.add("bob.files", "remade", session=S_BOB, sender=ALICE, msg_id="id2", late=0.2)
+    assert "duplicate-notice" not in script.found()
+
+
 def test_a_history_comes_back_from_its_file(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     history.note("topology", relays=["r1"], hosts={})

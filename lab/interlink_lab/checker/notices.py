@@ -117,10 +117,9 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
             if not waiting:
                 attempt = 0
                 continue
-            host = before.event["party"].partition(".")[0]
             gap, least = _gap(made, before, after), schedule[min(attempt, len(schedule) - 1)] * (1 - TOLERANCE)
             attempt += before.ident != after.ident  # a handoff that a crash broke off is made again
-            if gap >= least or _asked(facts, after) or _explained(facts, host, before.at, after.at):
+            if gap >= least or _asked(facts, after) or _explained(facts, before, after):
                 continue
             yield Violation(
                 "duplicate-notice",
@@ -137,12 +136,16 @@ def _gap(made: dict[str, int], before: Notice, after: Notice) -> float:
     return seen
 
 
-def _explained(facts: Facts, host: str, begin: float, end: float) -> bool:
+def _explained(facts: Facts, before: Notice, after: Notice) -> bool:
     """Whether something allows a notice to be repeated: the clock, the storage, a crash amid a handoff, a message
-    that its sender made anew."""
+    that its sender made anew (M24), whose mark in the file may be seen after the notice that it brought."""
+    host, session, begin, end = before.event["party"].partition(".")[0], before.session, before.at, after.at
     if facts.faulty(begin - SEEN_LATE_S, end, host, kinds=(*CLOCK, *STORAGE)):
         return True
-    if any(begin - SEEN_LATE_S <= e["t"] <= end for e in facts.by_kind["remade"]):
+    if any(
+        e["session"] == session and begin - SEEN_LATE_S <= e["t"] and e["t"] - e.get("late", 0.0) <= end
+        for e in facts.by_kind["remade"]
+    ):
         return True
     return any(
         begin - CRASH_WINDOW_S <= e["t"] <= min(begin + CRASH_WINDOW_S, end)
