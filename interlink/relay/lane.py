@@ -1,35 +1,84 @@
-"""A lane: work done in groups on one thread, while the next group gathers.
+"""A lane: work done in groups on one thread, while the next group gathers; and that thread.
 
 What arrives while a group is being worked on forms the next one. With slow work (a disk's sync) groups
 grow by themselves, with quick work they stay small: no timer, no waiting for company.
 """
 
 import asyncio
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Settle = Callable[[Any, BaseException | None], None]
+
+
+class Worker:
+    """One thread that runs calls in order. `concurrent.futures` does this too, for two futures and a turn of the
+    loop more a call: a tenth of a send. Make it on a running loop; `close` ends it."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Settle] | None] = queue.SimpleQueue()
+        # A daemon: who forgets `close` must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], Result], done: Callable[[Result, BaseException | None], None]) -> None:
+        """Run `call` on the thread, then `done(its result, None)` or `done(None, its exception)` on the loop."""
+        self._calls.put((call, done))
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Run `call` on the thread and wait for it."""
+        future: asyncio.Future[Result] = self._loop.create_future()
+
+        def done(result: Result, fault: BaseException | None) -> None:
+            if future.done():  # who waited was cancelled
+                return
+            if fault is None:
+                future.set_result(result)
+            else:
+                future.set_exception(fault)
+
+        self.submit(call, done)
+        return await future
+
+    def close(self) -> None:
+        """End the thread after the calls that it was given."""
+        self._calls.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (entry := self._calls.get()) is not None:
+            call, done = entry
+            result, fault = None, None
+            try:
+                result = call()
+            except BaseException as exc:  # noqa: BLE001 - handed to `done`, whatever it is
+                fault = exc
+            self._loop.call_soon_threadsafe(done, result, fault)
+            del entry, call, done, result, fault  # nothing of a group is kept alive until the next one
 
 
 class Lane(Generic[Item, Result]):
-    """`work(items)` runs on `executor`; `settle(items, result or exception)` then runs on the event loop.
+    """`work(items)` runs on `worker`; `settle(items, result or exception)` then runs on the event loop.
 
     Every item that was added is settled exactly once, in order, whatever happens to who added it.
     """
 
     def __init__(
         self,
-        executor: Executor,
+        worker: Worker,
         work: Callable[[Sequence[Item]], Result],
         settle: Callable[[Sequence[Item], Result | BaseException], None],
         weight: Callable[[Item], int],
         limit: Callable[[], int],
     ) -> None:
         """`limit()`: the weight that one group may have (one item alone may exceed it)."""
-        self._executor = executor
+        self._worker = worker
         self._work = work
         self._settle = settle
         self._weight = weight
@@ -61,12 +110,11 @@ class Lane(Generic[Item, Result]):
             if room < 0:
                 break
             group.append(self._items.popleft())
-        future = self._loop.run_in_executor(self._executor, self._work, group)
-        future.add_done_callback(lambda done: self._finish(group, done))
+        self._worker.submit(lambda: self._work(group), lambda result, fault: self._finish(group, fault or result))
 
-    def _finish(self, group: list[Item], done: "asyncio.Future[Result]") -> None:
+    def _finish(self, group: list[Item], outcome: Result | BaseException) -> None:
         try:
-            self._settle(group, done.exception() or done.result())
+            self._settle(group, outcome)
         finally:
             if self._items:
                 self._start()

@@ -1,4 +1,5 @@
-"""uvicorn's HTTP protocol with two bounds that it lacks: the size of a request's head, and a silent start."""
+"""uvicorn's HTTP protocol with two bounds that it lacks (the size of a request's head, a silent start), and with
+answers that go out in one piece."""
 
 import asyncio
 from typing import cast
@@ -6,6 +7,38 @@ from typing import cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_MAX_BYTES = 1 << 16
+
+
+class _Joined:
+    """A transport that sends two writes of one turn of the loop as one: an answer's head with its body.
+
+    A send costs a system call less, and its client is woken once.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        elif data:
+            self._held = data
+            self._loop.call_soon(self._flush)  # where nothing follows in this turn
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -17,6 +50,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        # Answers know of a transport what `_Joined` has; the rest was read from the real one by now.
+        self.transport = cast(asyncio.Transport, _Joined(self.transport, self.loop))
         # uvicorn starts this timer after an answer only, and stops it with the first byte.
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler

@@ -11,11 +11,10 @@ hold to the message whatever is under way.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from interlink.errors import InterlinkError
-from interlink.relay.lane import Lane
+from interlink.relay.lane import Lane, Worker
 from interlink.relay.tables import AckRow, Committed, PutRow, StoredRow, StoreFault, Tables
 from interlink.settings import Settings
 
@@ -93,9 +92,9 @@ class Queue:
         self._messages = sum(count for count, _ in self._depth.values())
         self._bytes = sum(size for _, size in self._depth.values())
         self._cost = self._bytes + sum(_cost(route) * count for route, (count, _) in self._depth.items())
-        self._writer = ThreadPoolExecutor(1, "relay-write")
+        self._writer = Worker("relay-write")
         # In memory there is one connection, so both lanes use the same thread.
-        self._reader = self._writer if path is None else ThreadPoolExecutor(1, "relay-read")
+        self._reader = self._writer if path is None else Worker("relay-read")
         self._writes = Lane(self._writer, self._commit, self._settle, _weight, lambda: self._tables.group_bytes)
         # Reads of one group are in memory together: what they may bring is bounded as one large answer is.
         self._reads = Lane(
@@ -136,7 +135,7 @@ class Queue:
     async def healthy(self) -> bool:
         """True when the last commit worked; after a failed one this tries another."""
         if not self._tables.healthy:
-            await self._loop.run_in_executor(self._writer, self._tables.commit, (), ())
+            await self._writer.run(lambda: self._tables.commit((), ()))
         return self._tables.healthy
 
     def stats(self) -> Stats:
@@ -147,9 +146,10 @@ class Queue:
         """Finish what is under way and close the file."""
         await self._writes.drained()
         await self._reads.drained()
-        await self._loop.run_in_executor(self._writer, self._tables.close)
-        self._reader.shutdown()
-        self._writer.shutdown()
+        await self._writer.run(self._tables.close)
+        self._writer.close()
+        if self._reader is not self._writer:
+            self._reader.close()
 
     # Caps
 

@@ -45,7 +45,7 @@ class _Sender(threading.Thread):
 @pytest.mark.req("B2", "M28")
 def test_a_kill_loses_nothing_that_was_accepted(run: Run) -> None:
     relay = run()
-    for _ in range(2):
+    for _ in range(3):
         enough = threading.Event()
         senders = [_Sender(relay, number, enough) for number in range(12)]
         for sender in senders:
