@@ -53,19 +53,26 @@ class HostHandle:
         self.policy = spec.policy
         self._numbers = 0
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The settings of its server and hooks."""
+        channel = {"INTERLINK_CHANNELS": "1"} if self.spec.channel else {}
+        return {**self.run.topology.env, **channel, **self.spec.env}
+
     async def start(self, source: str = "startup", **config: Any) -> None:
         """Start the host process, which starts its server and arms. `source`: startup, resume or continue.
 
         A Codex thread has a first turn besides, which binds its server.
         """
-        run, spec = self.run, self.spec
+        spec = self.spec
         config = {
             "kind": spec.kind,
             "session": self.session,
             "source": source,
             "policy": self.policy.data(),
             "server": ["interlink-mcp"],
-            "env": {**run.topology.env, **spec.env},
+            "env": self.env,
+            "channel": spec.channel,
             **spec.options,
             **config,
         }

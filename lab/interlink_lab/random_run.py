@@ -28,6 +28,7 @@ SEEDS = Path(__file__).with_name("seeds.txt")
 """Seeds whose runs of 30 s have passed, one a line."""
 KILL_EVERY_S = 2.0  # one kill in so many seconds, over all parties
 CODEX = 0.3  # how often the last host is a Codex host
+CHANNEL = 0.2  # how often the first host has a channel
 WORK_EVERY_S = 1.2  # one piece of work in so many seconds, a host
 RESTART_S = 1.0  # a restart may take so long; beyond that the plan waits for it, so that no machine is too slow
 PATIENCE = 12  # against hangs: after so many spans of real time the rest of a plan is left out
@@ -101,11 +102,13 @@ def make_plan(seed: int, seconds: float) -> Plan:
         RelaySpec(name=f"r{n + 1}", rogue=n == 0 or random.random() < 0.5) for n in range(random.choice((1, 1, 2)))
     )
     codex = names[-1] if random.random() < CODEX else ""
+    # A generator of its own, so that it changes nothing else of a seed's plan.
+    channel = names[0] if Random(f"{seed} channel").random() < CHANNEL else ""
     hosts = tuple(
         HostSpec(
             name=name, kind="codex" if name == codex else "claude",
             trusts=tuple(n for n in names if n != name), policy=random.choice(POLICIES),
-            env=_settings(random),
+            env=_settings(random), channel="on" if name == channel else "",
         )
         for name in names
     )  # fmt: skip
@@ -154,7 +157,7 @@ def _lane(random: Random, seconds: float, every_s: float, make: Callable[[], Fau
 
 def _plan_kills(plan: Plan, random: Random) -> None:
     """Kills, pauses and second servers: one lane a party, so that two of them never meet in one process."""
-    kinds = {h.name: h.kind for h in plan.topology.hosts}
+    kinds = {h.name: "channel" if h.channel else h.kind for h in plan.topology.hosts}  # a listener: claude alone
     names = list(kinds)
     relays = [r.name for r in plan.topology.relays]
     for name in (*names, *relays):

@@ -45,7 +45,8 @@ class HostSpec:
 
     `identity`: another host's name whose key this one has too (two sessions of one identity on one machine, in
     one state root). `linked`: a TCP proxy stands between it and each relay. `options`: more of the fixture's
-    configuration (`version`; Codex: `ephemeral`, `answers`).
+    configuration (`version`; Codex: `ephemeral`, `answers`). `channel`: notices are pushed through the host's
+    channel, and a host whose channel is "off" drops them unseen, as a real one does.
     """
 
     name: str
@@ -58,6 +59,7 @@ class HostSpec:
     relays: tuple[str, ...] = ()  # none: all
     session: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    channel: Literal["", "on", "off"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,13 @@ class Topology:
         return {
             "relays": [r.name for r in self.relays],
             "hosts": {
-                h.name: {"kind": h.kind, "trusts": list(h.trusts), "policy": h.policy.data()} for h in self.hosts
+                h.name: {
+                    "kind": h.kind,
+                    "trusts": list(h.trusts),
+                    "policy": h.policy.data(),
+                    "channel": h.channel,
+                }
+                for h in self.hosts
             },
             "schedule_s": self.schedule_s(),
         }

@@ -11,13 +11,14 @@ NOTICE = '[Interlink inbox notice] 1 unread message.\nCall receive_messages(noti
 
 
 class Script:
-    """A history by hand: `at` is the time of the next event."""
+    """A history by hand: `at` is the time of the next event. `channel`: bob's notices come through one."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: str = "") -> None:
         self.history = History()
         self.at = 0.0
         self._counts: dict[str, int] = {}
-        hosts = {name: {"kind": "claude", "trusts": []} for name in ("alice", "bob")}
+        hosts: dict[str, Any] = {name: {"kind": "claude", "trusts": []} for name in ("alice", "bob")}
+        hosts["bob"]["channel"] = channel
         self.add("lab", "topology", relays=["r1"], hosts=hosts, schedule_s=[1.0, 2.0, 3.0])
         self.add(
             "lab", "identities", keys={"alice": ALICE, "bob": BOB}, trusts={"alice": [BOB], "bob": [ALICE]},
@@ -49,6 +50,10 @@ class Script:
 
     def notice(self, ident: str = "n1", through: int = 1, after: float = 0.01) -> None:
         self.add("bob.files", "inbox", after, session=S_BOB, what="notice", notice=ident, through=through)
+
+    def pushed(self, ident: str = "n1", after: float = 0.01, **data: Any) -> None:
+        told = {"text": NOTICE, "what": "notice", "declared": True, "taken": True, "wrong": "", **data}
+        self.add("bob.host", "push", after, session=S_BOB, notice=ident, **told)
 
     def armed(self, pid: int = 12) -> None:
         self.add("bob.listener", "start", pid=pid, session=S_BOB, hook="Stop")

@@ -3,13 +3,13 @@
 violations = check(history)
 """
 
-from interlink_lab.checker import codex, delivery, notices, states
+from interlink_lab.checker import delivery, handoffs, notices, states
 from interlink_lab.checker.model import Check, Facts, Violation
 from interlink_lab.history import History
 
 __all__ = ["CHECKS", "Violation", "check", "names"]
 
-CHECKS: tuple[Check, ...] = (*delivery.CHECKS, *notices.CHECKS, *states.CHECKS, *codex.CHECKS)
+CHECKS: tuple[Check, ...] = (*delivery.CHECKS, *notices.CHECKS, *states.CHECKS, *handoffs.CHECKS)
 
 
 def check(history: History) -> list[Violation]:

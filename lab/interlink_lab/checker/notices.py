@@ -21,7 +21,7 @@ HEADINGS = ("[Interlink inbox notice]", "[Interlink pairing notice]", "interlink
 
 
 class Notice(NamedTuple):
-    """One handoff to a host: an inbox line, or a call of the queue program."""
+    """One handoff to a host: an inbox line, a push through the channel, or a call of the queue program."""
 
     at: float
     session: str
@@ -35,7 +35,7 @@ def no_body_in_a_notice(facts: Facts) -> Iterator[Violation]:
     for event in facts.of("inbox", "failed", "queue"):
         if event.get("token"):
             yield Violation("no-body-in-notice", f"{event['kind']} holds {event['token']}", [event])
-    for event in facts.of("exit", "wake"):
+    for event in facts.of("exit", "wake", "push"):
         found = TOKEN.search(event.get("text", ""))
         if found:
             yield Violation("no-body-in-notice", f"what woke the host holds {found[1]}", [event])
@@ -57,11 +57,11 @@ def notices(facts: Facts) -> dict[str, list[Notice]]:
     # The server's line and the look at the file come a little after the deed, each by its own delay.
     through = {e["id"]: e["through"] for e in facts.by_kind["reservation"] if e.get("id")}
     told = {e["fields"].get("id"): e["t"] for e in facts.by_kind["log"] if e["event"] == "notice"}
-    for event in facts.of("inbox", "queue"):
-        if event["kind"] == "inbox" and (event["what"] != "notice" or not event["notice"]):
+    for event in facts.of("inbox", "push", "queue"):
+        if event["kind"] != "queue" and (event["what"] != "notice" or not event["notice"]):
             continue
         at = event["t"]
-        if event["kind"] == "inbox":
+        if event["kind"] != "queue":
             at = min(at, told.get(event["notice"], at))
         else:
             # Tries of one handoff have one reservation, which began with the first; one that succeeded ends it.
@@ -214,8 +214,10 @@ def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
                 yield Violation("progress-wakes-nobody", "a notice for progress alone", [row.event])
             host = row.event["party"].partition(".")[0]
             excused = _asked(facts, row) or facts.faulty(row.at - 2, row.at + 1, host, kinds=STORAGE)
-            if row.event["kind"] == "queue" and not worthy and not progress and not excused:
-                yield Violation("consumed-wakes-nobody", "a queued notice, and nothing was unread", [row.event])
+            if row.event["kind"] != "inbox" and not worthy and not progress and not excused:
+                yield Violation(
+                    "consumed-wakes-nobody", "a notice for the host, and nothing was unread", [row.event]
+                )
 
 
 def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:

@@ -203,7 +203,7 @@ async def _pause(run: Run, fault: Fault) -> Undo | None:
 async def _two_servers(run: Run, fault: Fault) -> Undo | None:
     host = run.host(fault.party)
     remote = host.node.remote
-    arguments = {"name": host.name, "session": host.session, "env": {**run.topology.env, **host.spec.env}}
+    arguments = {"name": host.name, "session": host.session, "env": host.env}
     if not await remote.call("second_server", on=True, **arguments):
         return None
 

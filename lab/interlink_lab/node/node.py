@@ -251,7 +251,7 @@ class Node(Serving):
         second = self._seconds[name] = ServerChild(
             ["interlink-mcp"], {**self._env, **env, "CLAUDE_CODE_SESSION_ID": session},
             str(self.folder / f"{name}.second.log"), "claude-code",
-            lambda kind, **data: self.emit(f"{name}.second", kind, session=session, **data), str(self.home),
+            lambda kind, **data: self.emit(f"{name}.second", kind, session=session, **data), cwd=str(self.home),
         )  # fmt: skip
         return await second.start(self.group)
 

@@ -1,4 +1,4 @@
-"""Invariants of a Codex host, and of what a scenario itself says."""
+"""Invariants of hosts that are handed each notice (Codex's queue, Claude's channel); and what a scenario claims."""
 
 from collections.abc import Iterator
 
@@ -29,15 +29,38 @@ def hooks_answer_nothing(facts: Facts) -> Iterator[Violation]:
             yield Violation("hook-answer", f"{event['hook']}: {event['error'][:100]}", [event])
 
 
+def pushes_are_right(facts: Facts) -> Iterator[Violation]:
+    """channel-push: a push comes from a server that declared the channel, all its fields are strings, and no
+    listener waits beside it (N1, C10)."""
+    for event in facts.by_kind["push"]:
+        if not event["declared"] or event["wrong"]:
+            wrong = f"not strings: {event['wrong']}" if event["declared"] else "the channel was not declared"
+            yield Violation("channel-push", wrong, [event])
+    for event in facts.by_kind["armed"]:
+        host = event["party"].partition(".")[0]
+        if facts.hosts.get(host, {}).get("channel"):
+            yield Violation("channel-push", f"{host} has a channel, and a listener waits all the same", [event])
+
+
 def the_queue_goes_on(facts: Facts) -> Iterator[Violation]:
     """queue-goes-on: a bound thread with unread mail gets notices by the schedule (H10)."""
+    hosts = [host for host, spec in facts.hosts.items() if spec.get("kind") == "codex"]
+    yield from _goes_on(facts, hosts, "queue", "queue-goes-on")
+
+
+def the_channel_goes_on(facts: Facts) -> Iterator[Violation]:
+    """channel-goes-on: a connected host with unread mail gets pushes by the schedule (M7, N1)."""
+    hosts = [host for host, spec in facts.hosts.items() if spec.get("channel")]
+    yield from _goes_on(facts, hosts, "push", "channel-goes-on")
+
+
+def _goes_on(facts: Facts, hosts: list[str], kind: str, invariant: str) -> Iterator[Violation]:
+    """What stays unread for longer than the schedule and a margin without a handoff of this kind."""
     bound = max(facts.schedule_s) + SLACK_S
     calls: dict[str, list[Event]] = {}
-    for event in facts.by_kind["queue"]:
+    for event in facts.by_kind[kind]:
         calls.setdefault(event["session"], []).append(event)
-    for host, spec in facts.hosts.items():
-        if spec.get("kind") != "codex":
-            continue
+    for host in hosts:
         for session, begin, end in _bound(facts, host):
             for entry in facts.stored:
                 if entry.session != session or entry.quiet or entry.states[-1][1] == "undeliverable":
@@ -48,16 +71,14 @@ def the_queue_goes_on(facts: Facts) -> Iterator[Violation]:
                 for a, b in zip(times, [*times[1:], stop], strict=True):
                     if b - a <= bound or facts.faulty(a, b, host) or facts.quarantined(entry, a):
                         continue
-                    yield Violation(
-                        "queue-goes-on",
-                        f"{entry.token or entry.msg_id} was unread for {b - a:.1f} s without a call of the queue",
-                        [entry.first],
-                    )
+                    what = "call of the queue" if kind == "queue" else "push"
+                    text = f"{entry.token or entry.msg_id} was unread for {b - a:.1f} s without a {what}"
+                    yield Violation(invariant, text, [entry.first])
                     break
 
 
 def _bound(facts: Facts, host: str) -> Iterator[tuple[str, float, float]]:
-    """(thread, begin, end) while a server of the host is bound."""
+    """(session, begin, end) while a server of the host serves one."""
     begun: tuple[str, float] | None = None
     for event in facts.of("log", "exit"):
         if event["party"] != f"{host}.server":
@@ -71,4 +92,11 @@ def _bound(facts: Facts, host: str) -> Iterator[tuple[str, float, float]]:
         yield *begun, facts.ended
 
 
-CHECKS = (claims_hold, calls_are_right, hooks_answer_nothing, the_queue_goes_on)
+CHECKS = (
+    claims_hold,
+    calls_are_right,
+    hooks_answer_nothing,
+    pushes_are_right,
+    the_queue_goes_on,
+    the_channel_goes_on,
+)
