@@ -1,4 +1,4 @@
-"""Invariants of hosts that are handed each notice (Codex's queue, Claude's channel); and what a scenario claims."""
+"""Invariants of hosts that are handed each notice (Codex's queue, Claude's channel); what a scenario claims."""
 
 from collections.abc import Iterator
 
