@@ -30,6 +30,7 @@ KILL_EVERY_S = 2.0  # one kill in so many seconds, over all parties
 CODEX = 0.3  # how often the last host is a Codex host
 CHANNEL = 0.2  # how often the first host has a channel
 WORK_EVERY_S = 1.2  # one piece of work in so many seconds, a host
+FAIL_EVERY_S = 20.0  # a failure of the model in so many seconds, a Claude host
 RESTART_S = 1.0  # a restart may take so long; beyond that the plan waits for it, so that no machine is too slow
 PATIENCE = 12  # against hangs: after so many spans of real time the rest of a plan is left out
 LOOK_S = 0.02
@@ -72,7 +73,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Work:
-    """Something that a host does: `op` is send, burst, task, progress, post or policy."""
+    """Something that a host does: `op` is send, burst, task, progress, post, policy or fail."""
 
     at_s: float
     op: str
@@ -120,6 +121,8 @@ def make_plan(seed: int, seconds: float) -> Plan:
         plan.lanes[f"{name}.storage"] = _lane(random, seconds, 9.0, partial(_storage_fault, random, name))
         plan.lanes[f"{name}.clock"] = _lane(random, seconds, 15.0, partial(_clock_fault, random, name))
         plan.work[name] = _work(random, seconds, host, names)
+        if host.kind == "claude":
+            _fail(plan, name)
     for relay in relays:
         if relay.rogue:
             plan.lanes[f"{relay.name}.rogue"] = _lane(random, seconds, 3.0, partial(_roguery, random, relay.name))
@@ -231,6 +234,15 @@ def _work(random: Random, seconds: float, host: HostSpec, names: tuple[str, ...]
     return found
 
 
+def _fail(plan: Plan, name: str) -> None:
+    """The model fails in a turn or two of this host. A generator of its own, as for the channel."""
+    random = Random(f"{plan.seed} {name} fails")
+    for _ in range(max(1, round(plan.seconds / FAIL_EVERY_S))):
+        at_s = round(random.uniform(0, plan.seconds), 2)
+        plan.work[name].append(Work(at_s, "fail", {"count": random.randrange(1, 3)}))
+    plan.work[name].sort(key=lambda work: work.at_s)
+
+
 # --- carrying it out ----------------------------------------------------------------------------------
 
 
@@ -258,6 +270,7 @@ async def carry_out(run: Run, plan: Plan) -> None:
     run.note("healed")
     for host in run.hosts.values():
         await host.set_policy(Policy())
+        await host.call("fail", count=0)
         await host.call("turn", look=True)
     await run.settled(SETTLE_S)
     run.note("statistics", **statistics(run))
@@ -336,6 +349,8 @@ async def _do(run: Run, host: HostHandle, item: Work) -> None:
     args = dict(item.args)
     if item.op == "policy":
         await host.set_policy(Policy(**args["policy"]))
+    elif item.op == "fail":
+        await host.call("fail", **args)
     elif item.op == "post":
         text = f"[[m:{args['prefix']}p]] a local event"
         await host.command("interlink", "post", "--session", host.session, "--source", "lab",

@@ -221,6 +221,20 @@ def test_a_message_made_anew_brings_its_notice_forward_although_its_mark_is_seen
     assert "duplicate-notice" not in script.found()
 
 
+def test_a_handoff_that_took_long_counts_from_when_it_was_decided_on(script: Script) -> None:
+    delivered(script)
+    script.record("receiver_stored", 2, "id2", "m:2")
+    script.sent("m:2", "id2")
+    script.notice("n2", 2)
+    script.notice("n3", 2, after=0.5)
+    assert "duplicate-notice" in script.found()
+    for ident, ms in (("n2", 800), ("n3", 300)):
+        script.add("bob.server", "log", event="notice", fields={"id": ident, "ms": str(ms)})
+    assert "duplicate-notice" in script.found()
+    script.add("bob.server", "log", event="notice", fields={"id": "n2", "ms": "1200"})
+    assert "duplicate-notice" not in script.found()
+
+
 def test_a_host_with_a_channel_is_held_to_its_pushes() -> None:
     def wrong(*scene: Callable[[Script], object]) -> set[str]:
         script = Script("on")

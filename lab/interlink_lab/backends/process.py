@@ -80,8 +80,9 @@ class ProcessBackend:
         if self._pythonpath is not None:
             env["PYTHONPATH"] = self._pythonpath
         with (folder / "node.log").open("ab") as log:
+            # -P: the current folder may hold another copy of the product.
             process = await anyio.open_process(
-                [sys.executable, "-m", "interlink_lab.node", str(folder)], env=env, stderr=log
+                [sys.executable, "-P", "-m", "interlink_lab.node", str(folder)], env=env, stderr=log
             )
         node = ProcessNode(name, folder, process, on_event, token)
         self._nodes.append(node)

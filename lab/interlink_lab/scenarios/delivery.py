@@ -19,9 +19,10 @@ async def cross_host(run: Run) -> None:
 @scenario("one-message", "one message wakes an idle host", two_hosts())
 async def one_message(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")
-    await bob.armed()
-    await alice.send(bob)
-    await run.settled()
+    for _ in range(run.times(1, 20)):
+        await bob.armed()
+        await alice.send(bob)
+        await run.settled()
 
 
 SMALL = Topology(hosts=two_hosts().hosts, env={**FAST, "INTERLINK_POLL_BATCH": "2"})

@@ -3,6 +3,7 @@
 from interlink_lab.fixtures.policy import Policy
 from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
+from interlink_lab.scenarios.identities import shown
 from interlink_lab.topology import FAST, Topology, two_hosts
 
 
@@ -34,6 +35,48 @@ async def passed_over(run: Run) -> None:
         await run.quiet(2.0)
     await alice.send(bob)
     await run.settled()
+
+
+@scenario(
+    "nobody-listens", "mail beside no listener: said so by status and doctor; the next one wakes", two_hosts()
+)
+async def nobody_listens(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(1, 5)):
+        await bob.armed()
+        await bob.idle()
+        await bob.kill("listener")
+        await run.until(lambda: not run.ledger.is_armed("bob"), "the listener to be gone")
+        since = run.history.now
+        await alice.send(bob)
+        await run.event("inbox", party="bob", since=since)
+        seen = await shown(bob, bob.session)
+        said = seen.get("listener_armed") is False and seen.get("unread") == 1
+        run.claim("status-says-it", said, f"no listener, one unread: {seen}")
+        found: str = (await bob.command("interlink", "doctor"))["out"]
+        run.claim("doctor-says-it", "no listener has taken it" in found, f"doctor: {found[-600:]}")
+        woken = [e for e in run.history.of("wake", party="bob") if e["t"] >= since]
+        run.claim("nobody-wakes-it", not woken, f"{len(woken)} wakes with no listener")
+        await bob.whole_turn()  # its Stop starts the next one
+        await run.event("wake", party="bob", since=since)
+        await run.settled()
+
+
+@scenario("model-fails", "a turn that the model fails, also the woken one, arms again by StopFailure", two_hosts())
+async def model_fails(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for count in (1, 2) * run.times(1, 5):
+        await bob.armed()
+        await bob.idle()
+        since = run.history.now
+        await bob.call("fail", count=count)
+        await alice.send(bob)
+        await run.count("turn.end", count, party="bob", since=since, failed=True)
+        await run.settled()
+        hooks = {e["hook"] for e in run.history.of("start", party="bob.listener") if e["t"] >= since}
+        run.claim("armed-again", "StopFailure" in hooks, f"listeners were started by {sorted(hooks)}")
+        woken = [e for e in run.history.of("wake", party="bob") if e["t"] >= since]
+        run.claim("told-again", len(woken) > count, f"{len(woken)} wakes, of which {count} failed")
 
 
 @scenario(

@@ -9,6 +9,7 @@ from interlink_lab.scenarios.base import scenario
 from interlink_lab.topology import HostSpec, Topology, two_hosts
 
 HOUR_MS = 3_600_000
+LARGEST = 1 << 20  # bytes of a text (settings: message_max_bytes)
 
 
 def receiver(policy: Policy | None = None, **env: str) -> Topology:
@@ -184,6 +185,26 @@ async def burst(run: Run) -> None:
     await bob.armed()
     await alice.call("burst", to="bob", count=run.times(400, 4000), parallel=8)
     await run.settled(guard_s=120 if not run.is_long else 900)
+
+
+@scenario(
+    "largest", "messages of the largest size, both ways; one byte more is refused and nothing is sent", receiver()
+)
+async def largest(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for number in range(run.times(1, 10)):
+        for sender, to in ((alice, bob), (bob, alice)):
+            head = f"[[m:{sender.name}-large-{number}]] "
+            whole = "x" * (LARGEST - len(head))
+            sent = await sender.call("send", to=to.name, text=head + whole)
+            run.claim("taken", sent is not None, f"a text of {LARGEST} bytes")
+            since = run.history.now
+            more = await sender.call(
+                "send", to=to.name, text=f"[[m:{sender.name}-over-{number}]] {whole}xxxxxxxxxx"
+            )
+            errors = [e["error"] for e in run.history.of("send.fail", party=sender.name) if e["t"] >= since]
+            run.claim("refused", more is None and "bytes" in "".join(errors), f"a larger text: {errors}")
+        await run.settled()
 
 
 @scenario("full-disk-at-start", "a server that starts on a full disk works once there is room again", receiver())
