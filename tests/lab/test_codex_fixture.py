@@ -227,6 +227,14 @@ def test_the_program_follows_its_script(codex: Path) -> None:
         codex_program.script(str(codex), ["whatever"])
 
 
+@pytest.mark.parametrize("name", codex_program.WARNINGS)
+def test_the_program_warns_and_takes_the_text(codex: Path, name: str) -> None:
+    codex_program.script(str(codex), [name])
+    code, text = queue(codex, "--thread", THREAD, "--message=x")
+    assert code == 0 and f"Warning: message was queued, but could not resume thread {THREAD}: " in text
+    assert len((codex / "home" / "queue.jsonl").read_bytes().splitlines()) == 1
+
+
 def ignored(pid: int) -> int:
     """The signals that a process ignores, one bit each."""
     found = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text("ascii"), re.MULTILINE)

@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 
+from interlink_lab.fixtures import codex_program
 from interlink_lab.handles import HostHandle
 from interlink_lab.history import Event
 from interlink_lab.remote import RemoteFailed
@@ -21,11 +22,15 @@ WAYS = {
     "ephemeral": "ephemeral thread does not support",
     "no-session": "No active session found",
     "embedded": "embedded app server",
+    "model": "`model` config override",
     "argument": "unexpected argument",
+    "no-message": "required arguments were not provided",
+    "empty": "a value is required",
     "queued-hang": "unknown",
     "1 Error: [[not a token]] \x1b[31m": "Error",
 }
 SHORT_WAYS = 4
+REFUSED = ("no-rollout", "ephemeral", "no-session", "argument", "no-message", "empty")  # for good
 CALLS_LATE_S = 10.0
 
 
@@ -103,7 +108,7 @@ async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
     await bob.call("answers", answers=[way])
     failed = await _sent_and_failed(run, bob, way)
     run.claim("failed-reason", words in failed["reason"], f"{way}: the reason says {failed['reason'][:200]!r}")
-    most = 1 if way in ("no-rollout", "ephemeral", "no-session", "argument", "hang", "queued-hang") else 3
+    most = 1 if way in (*REFUSED, *codex_program.KILLED) else 3
 
     def tries() -> list[Event]:
         return [e for e in calls(run, bob, since) if e["notice"] == failed["msg_id"]]
@@ -118,6 +123,42 @@ async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
         await run.settled()
         await run.host("alice").send(bob)
     await _recovered(run, bob, way)
+
+
+@scenario(
+    "codex-queue-warnings",
+    "`codex queue --resume` warns and ends with 0: the notice is queued, and nothing is saved as failed",
+    Topology(
+        hosts=(
+            HostSpec(name="alice", trusts=("bob",)),
+            HostSpec(name="bob", kind="codex", trusts=("alice",), options={"version": "0.171.0"}),
+        ),
+        env={**FAST, "INTERLINK_NOTICE_SCHEDULE_S": "600"},
+    ),
+)
+async def codex_queue_warnings(run: Run) -> None:
+    for way in codex_program.WARNINGS:
+        await _warned(run, run.host("alice"), run.host("bob"), way)
+
+
+async def _warned(run: Run, alice: HostHandle, bob: HostHandle, way: str) -> None:
+    since = run.history.now
+    await bob.call("answers", answers=[way])
+    await bob.turn(held=True)  # what is queued waits, so that the state can be seen
+    msg_id = await alice.send(bob)
+    await run.until(lambda: calls(run, bob, since, answer=way, taken=True), f"a call that ends with {way}")
+
+    async def queued() -> bool:
+        return await status(bob, msg_id) == "host_queued"
+
+    await run.until(queued, f"host_queued after {way}")
+    saved = await failures(bob)
+    run.claim("warned-is-queued", not saved, f"{way}: {len(saved)} saved failures")
+    asked = calls(run, bob, since)
+    run.claim("warned-once", len(asked) == 1, f"{way}: {len(asked)} calls for a notice, 1 is due")
+    await bob.call("release")
+    await run.settled()
+    await bob.idle()
 
 
 @scenario(
