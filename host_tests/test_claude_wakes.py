@@ -16,6 +16,7 @@ import pytest
 from host_tests.claude_host import STREAM, command
 from host_tests.claude_scene import World, listeners, listening, served
 from host_tests.fake_messages_api import Fail
+from host_tests.trace import wake_of
 from host_tests.waiting import GUARD_S, until
 
 
@@ -83,6 +84,7 @@ def test_after_an_error_of_the_model_the_session_still_listens(claude: Path, wor
         listening(session, other_than=first)  # of StopFailure
         world.api.model = world.agent
         until(lambda: world.acknowledged(session) == ["still here?"], "the next notice, and the acknowledgement")
+    assert wake_of(world.agent.of("notice")[-1].text)["hook"] == "StopFailure:unknown"
 
 
 @pytest.mark.req("H6")

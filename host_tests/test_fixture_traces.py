@@ -94,11 +94,13 @@ def of_claude(version: str, folder: Path) -> list[Line]:
         cleared = await bob.call("clear")
         await hook(4)
         await wakes(5)
+        await bob.whole_turn(fails=True)
+        await hook(6)
         await bob.node.remote.call("host_end", name="bob")
         ended = time.monotonic_ns()
         bob.session = cleared
         await bob.start("continue")
-        await hook(6)
+        await hook(7)
         lines = [row for row in trace.recorded(log) if row.get("name") != LABS_OWN]
         lines += [{"at": at, "kind": "wake", "hook": event["hook"]} for at, event in seen(run, "wake")]
         return trace.in_order(lines, ended, set())

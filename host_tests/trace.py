@@ -1,7 +1,7 @@
 """What a real host does around our plugin, as a list that can be compared: `claude_trace(program, folder)`.
 
-The scenario: start, a turn of the user, a message wakes, is fetched and acknowledged, `/clear`, another wakes; the
-host ends, and one that is started with `--continue` arms.
+The scenario: start, a turn of the user, a message wakes, is fetched and acknowledged, `/clear`, another wakes; a
+turn of the user in which the model fails; the host ends, and one that is started with `--continue` arms.
 
     {"kind": "server", "session": 1, "env": [names]}
     {"kind": "asked", "method": "initialize", "meta": [names]}
@@ -28,6 +28,7 @@ from support import isolation
 
 from host_tests.claude_host import ClaudeHost
 from host_tests.claude_scene import World, listening, scene, served
+from host_tests.fake_messages_api import Fail
 from host_tests.waiting import until
 from interlink_lab.tools import hosts
 
@@ -59,7 +60,7 @@ def claude_trace(program: Path, folder: Path) -> list[dict[str, Any]]:
         ended = time.monotonic_ns()
         with world.host(program, "--continue") as host:
             served(host)
-            until(lambda: begun(log) == (2, 6), "the handshake and the hook of --continue")
+            until(lambda: begun(log) == (2, 7), "the handshake and the hook of --continue")
         assert len(origins) == len(wakes) == 2, (origins, wakes)
         for wake, origin in zip(wakes, origins, strict=True):
             wake["origin"] = origin
@@ -87,6 +88,11 @@ def play(world: World, host: ClaudeHost, log: Path) -> None:
     world.wakes(host, session, "the second of the trace")
     until(lambda: hooks() >= 5, "the hook at the end of the second wake")
     listening(session, other_than=before)
+    world.api.model = lambda _turn: Fail(400)
+    host.say("and again")
+    assert host.result(4)["is_error"]
+    until(lambda: hooks() >= 6, "the hook after the model's error")
+    world.api.model = world.agent
 
 
 def install_recorders(world: World, log: Path) -> None:
