@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from interlink_lab.run import Run
 
 
+def _noted(run: "Run", number: int, hit: bool) -> bool:
+    """`hit`; where nothing was hit, the history says so."""
+    if not hit:
+        run.note("fault.missed", id=number, why="there was nothing to kill")
+    return hit
+
+
 class RelayHandle:
     """One relay, on a node of its own."""
 
@@ -33,8 +40,9 @@ class RelayHandle:
         self.reached_at = self.run.backend.relay_address(self.name, self._front or self.addr)
 
     async def kill(self) -> bool:
-        """SIGKILL; whether there was something to kill."""
-        return bool(await self.node.remote.call("signal", role="relay"))
+        """SIGKILL, and a fault in the history; whether there was something to kill."""
+        number = self.run.fault("kill-relay", self.name, lasts=False)
+        return _noted(self.run, number, await self.signal("KILL"))
 
     async def signal(self, sig: str) -> bool:
         return bool(await self.node.remote.call("signal", role="relay", sig=sig))
@@ -132,10 +140,13 @@ class HostHandle:
         return "self" if to.key == self.key else to.spec.identity or to.name
 
     async def kill(self, role: str = "host") -> bool:
-        """SIGKILL for `host`, `server` or `listener`; whether there was something to kill."""
-        return await self.signal("KILL", role)
+        """SIGKILL for `host`, `server` or `listener`, and a fault in the history; whether there was something to
+        kill."""
+        number = self.run.fault(f"kill-{role}", f"{self.name}.{role}", lasts=False)
+        return _noted(self.run, number, await self.signal("KILL", role))
 
     async def signal(self, sig: str, role: str = "host") -> bool:
+        """The signal alone; whether there was something that got it."""
         return bool(await self.node.remote.call("signal", role=role, name=self.name, sig=sig))
 
     async def connect(self) -> bool:

@@ -124,6 +124,12 @@ class Run:
         """An event of the lab."""
         self._tell(self.history.note(kind, **data))
 
+    def fault(self, kind: str, target: str, *, lasts: bool, **options: Any) -> int:
+        """Note that a fault begins; its number. One that does not last is a moment, and has no end."""
+        number = 1 + sum(e["kind"] == "fault" for e in self.history.events)
+        self.note("fault", id=number, fault=kind, target=target, lasts=lasts, **options)
+        return number
+
     def _tell(self, row: Event) -> None:
         self.ledger.take(row)
         for hook in list(self.hooks):

@@ -196,6 +196,18 @@ def test_a_fault_that_the_lab_made_excuses_what_it_may(script: Script) -> None:
     assert "files-parse" in script.found()
 
 
+def test_a_kill_excuses_no_order(script: Script) -> None:
+    script.add("lab", "fault", id=1, fault="kill-relay", target="r1", lasts=False)
+    for n in (1, 2):
+        script.sent(f"m:{n}", f"id{n}")
+    script.add("lab", "fault", 1.0, id=2, fault="kill-server", target="bob.server", lasts=False)
+    script.at += 10
+    for n in (1, 2):
+        script.record("receiver_stored", 3 - n, f"id{n}", f"m:{n}")
+    script.end()
+    assert "sender-order" in script.found()
+
+
 def test_a_notice_in_time_or_for_something_new_is_none_too_many(script: Script) -> None:
     delivered(script)
     script.record("receiver_stored", 2, "id2", "m:2")

@@ -4,17 +4,22 @@ import asyncio
 import fcntl
 import json
 import os
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from interlink_lab.history import History
+from interlink_lab.handles import HostHandle, RelayHandle
+from interlink_lab.history import Event, History
 from interlink_lab.nemesis import KINDS, Fault, begin, observed
 from interlink_lab.nemesis.observe import effect
 from interlink_lab.node.files import FileFaults
 from interlink_lab.node.rogue import Message, Rogue, read_message
 from interlink_lab.random_run import make_plan
+from interlink_lab.run import Run
+from interlink_lab.topology import HostSpec, RelaySpec, two_hosts
 from interlink_lab.wire import Signer, send_body
 
 
@@ -97,6 +102,55 @@ def test_an_effect_counts_within_its_span_and_on_its_target(
 def test_an_unknown_fault_is_refused() -> None:
     with pytest.raises(ValueError, match="no fault"):
         asyncio.run(begin(None, Fault("earthquake", "bob")))  # type: ignore[arg-type]
+
+
+def faults_of(act: Callable[[Run], Coroutine[Any, Any, object]], hit: bool = True) -> list[Event]:
+    """What a run without processes notes of faults: each signal hits, or none does."""
+
+    async def call(op: str, **_arguments: Any) -> list[int]:
+        assert op == "signal"
+        return [7] if hit else []
+
+    node: Any = SimpleNamespace(remote=SimpleNamespace(call=call))
+    backend: Any = SimpleNamespace(relay_bind="127.0.0.1:0", name="none")
+    run = Run(two_hosts(), backend, History(), False, 0)
+    run.hosts["bob"] = HostHandle(run, HostSpec(name="bob"), node)
+    run.relays["r1"] = RelayHandle(run, RelaySpec(name="r1"), node)
+    asyncio.run(act(run))
+    return run.history.of("fault", "fault.missed")
+
+
+async def _kills(run: Run) -> None:
+    assert await run.host("bob").kill()
+    assert await run.host("bob").kill("server")
+    assert await run.relay().kill()
+
+
+def test_a_kill_by_a_scenario_is_a_fault_of_a_moment() -> None:
+    found = faults_of(_kills)
+    told = [(e["id"], e["fault"], e["target"], e["lasts"]) for e in found]
+    assert told == [
+        (1, "kill-host", "bob.host", False), (2, "kill-server", "bob.server", False),
+        (3, "kill-relay", "r1", False),
+    ]  # fmt: skip
+    assert all(e["fault"] in KINDS for e in found)
+
+
+def test_a_kill_that_finds_nothing_says_so() -> None:
+    async def act(run: Run) -> None:
+        assert not await run.host("bob").kill("listener")
+
+    assert [(e["kind"], e["id"]) for e in faults_of(act, hit=False)] == [("fault", 1), ("fault.missed", 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [("kill-host", "bob.host"), ("kill-server", "bob.server"), ("kill-listener", "bob.listener"),
+     ("kill-relay", "r1")],
+)  # fmt: skip
+def test_a_kill_by_the_nemesis_is_noted_once(kind: str, target: str) -> None:
+    (fault,) = faults_of(lambda run: begin(run, Fault(kind, target)))
+    assert (fault["fault"], fault["target"], fault["lasts"]) == (kind, target, True)
 
 
 # --- files --------------------------------------------------------------------------------------------

@@ -102,6 +102,17 @@ def test_a_fault_is_a_band_over_its_target(script: Script, tmp_path: Path) -> No
     assert band["lanes"]
 
 
+def test_a_kill_is_drawn_as_a_moment_and_one_that_hit_nothing_is_not(script: Script, tmp_path: Path) -> None:
+    at = script.add("lab", "fault", id=1, fault="kill-server", target="bob.server", lasts=False)["t"]
+    script.add("lab", "fault", id=2, fault="kill-listener", target="bob.listener", lasts=False)
+    script.add("lab", "fault.missed", id=2, why="there was nothing to kill")
+    script.end()
+    data = timeline(load(saved(script, tmp_path)))
+    (band,) = data["bands"]
+    assert (band["fault"], band["begin"], band["end"]) == ("kill-server", at, at)
+    assert [data["lanes"][lane]["name"] for lane in band["lanes"]] == ["bob.server"]
+
+
 def test_nothing_of_a_history_becomes_a_part_of_the_page(script: Script, tmp_path: Path) -> None:
     script.add(HOSTILE, HOSTILE, text=HOSTILE)
     script.sent(token=HOSTILE, msg_id=HOSTILE)

@@ -159,14 +159,16 @@ class Facts:
                 gone.moved_at = event["t"]
 
     def _faults(self) -> list[tuple[float, float, Event]]:
-        """(begin, end, event) of each fault; one that is not ended lasts to the end."""
+        """(begin, end, event) of each fault; one that is not ended lasts to the end, a moment that hit nothing is
+        none."""
+        missed = {event["id"] for event in self.by_kind["fault.missed"]}
         open_: dict[int, Event] = {}
         spans: list[tuple[float, float, Event]] = []
         for event in self.of("fault", "fault.end"):
             if event["kind"] == "fault":
                 if event.get("lasts", True):
                     open_[event["id"]] = event
-                else:
+                elif event["id"] not in missed:
                     spans.append((event["t"], event["t"], event))
             elif event["id"] in open_:
                 begun = open_.pop(event["id"])
@@ -176,9 +178,12 @@ class Facts:
         return sorted(spans, key=lambda s: s[0])
 
     def faulty(self, begin: float, end: float, *targets: str, kinds: tuple[str, ...] = ()) -> bool:
-        """Whether a fault of these targets (none: any) and kinds (none: any) touches the span."""
+        """Whether a fault of these targets (none: any) and kinds (none: any) touches the span.
+
+        One of a moment, a kill, excuses nothing: the ends and starts of processes say what it may bring.
+        """
         return any(
-            a <= end and b >= begin
+            a <= end and b >= begin and e.get("lasts", True)
             for a, b, e in self.faults
             if (not targets or e["target"].partition(".")[0] in targets) and (not kinds or e["fault"] in kinds)
         )

@@ -71,8 +71,7 @@ async def begin(run: Run, fault: Fault) -> Active:
     kind = KINDS.get(fault.kind)
     if kind is None:
         raise ValueError(f"no fault {fault.kind!r}: one of {', '.join(KINDS)}")
-    number = 1 + sum(e["kind"] == "fault" for e in run.history.events)
-    run.note("fault", id=number, fault=fault.kind, target=fault.target, lasts=True, **fault.options)
+    number = run.fault(fault.kind, fault.target, lasts=True, **fault.options)
     event = run.history.events[-1]
     try:
         undo = await kind.begin(run, fault)
@@ -125,7 +124,7 @@ async def back_up(run: Run, host: HostHandle) -> None:
 async def _kill_server(run: Run, fault: Fault) -> Undo | None:
     host = run.host(fault.party)
     gone = _gone(run, f"{host.name}.server")
-    if not await host.kill("server"):
+    if not await host.signal("KILL", "server"):
         return None
 
     async def undo() -> None:
@@ -141,7 +140,7 @@ async def _kill_server(run: Run, fault: Fault) -> Undo | None:
 async def _kill_listener(run: Run, fault: Fault) -> Undo | None:
     host = run.host(fault.party)
     with anyio.move_on_after(ARMED_S):
-        while not await host.kill("listener"):
+        while not await host.signal("KILL", "listener"):
             await anyio.sleep(0.05)
         return lambda: _turn(host)
     return None
@@ -150,7 +149,7 @@ async def _kill_listener(run: Run, fault: Fault) -> Undo | None:
 async def _kill_host(run: Run, fault: Fault) -> Undo | None:
     host = run.host(fault.party)
     gone = _gone(run, f"{host.name}.host")
-    if not await host.kill("host"):
+    if not await host.signal("KILL"):
         return None
 
     async def undo() -> None:
@@ -163,7 +162,7 @@ async def _kill_host(run: Run, fault: Fault) -> Undo | None:
 async def _kill_relay(run: Run, fault: Fault) -> Undo | None:
     relay = run.relay(fault.target)
     gone = _gone(run, relay.name)
-    if not await relay.kill():
+    if not await relay.signal("KILL"):
         return None
 
     async def undo() -> None:
