@@ -208,6 +208,22 @@ def test_a_kill_excuses_no_order(script: Script) -> None:
     assert "sender-order" in script.found()
 
 
+def test_a_line_of_the_outbox_may_be_cut_by_a_kill_and_one_of_the_inbox_may_not() -> None:
+    def found(store: str, code: int | None, party: str = "bob.server") -> set[str]:
+        script = Script()
+        script.add(party, "exit", pid=11, code=code)
+        script.add("bob.files", "unparsable", store=store, file=f"{store}/x.jsonl", error="no end", line=True)
+        return script.found()
+
+    assert found("outbox", -9) == set()
+    assert found("outbox", -9, "bob.host") == set()
+    assert found("outbox", 0) == {"files-parse"}
+    assert found("outbox", -9, "alice.server") == {"files-parse"}
+    assert found("outbox", -9, "bob.listener") == {"files-parse"}
+    assert found("inbox", -9) == {"files-parse"}
+    assert found("replay", -9) == {"files-parse"}
+
+
 def test_a_notice_in_time_or_for_something_new_is_none_too_many(script: Script) -> None:
     delivered(script)
     script.record("receiver_stored", 2, "id2", "m:2")

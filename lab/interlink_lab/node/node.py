@@ -163,7 +163,8 @@ class Node(Serving):
         self._tail.follow("shim", self.folder / "bent.log")
         self._run_tail()
         if self._watch is None:
-            self._watch = Watch(self.home / "state" / "interlink", self.emit)
+            peers = self.home / "config" / "interlink" / "peers.json"
+            self._watch = Watch(self.home / "state" / "interlink", self.emit, peers)
             self.group.start_soon(self._watch.run)
 
     async def do_host(self, name: str, op: str, args: dict[str, Any]) -> Any:

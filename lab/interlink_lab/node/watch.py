@@ -1,7 +1,9 @@
 """Watches a node's state files as anybody may: each must parse at every moment, and each change is an event.
 
 Mailbox records become `record` events (ids, state, sequence, never a body; the lab's token is read from the text),
-inbox lines `inbox`, saved failures `failed`. A file that does not parse is `unparsable`.
+inbox lines `inbox`, saved failures `failed`. A file that does not parse is `unparsable`, and so is a whole line of a
+log. A line without its end is none yet: a killed process may leave one (docs/state-files.md). Not looked at: `pending`
+of the replay memory and what is best effort, which are written in place, and the relay's database.
 """
 
 import hashlib
@@ -19,18 +21,21 @@ from interlink_lab.tokens import NOTICE_ID, TOKEN
 LOOK_S = 0.02
 BUSY_SHARE = 5  # a look that took 10 ms is followed by at least 50 ms without one
 LOST = "tombstone"
+REPLAY_DIGEST = 32  # characters
+Mark = tuple[int, int, int]
 
 
 class Watch:
-    """One state root."""
+    """One state root, and the peers file where one is named."""
 
-    def __init__(self, root: Path, emit: Callable[..., None]) -> None:
+    def __init__(self, root: Path, emit: Callable[..., None], peers: Path | None = None) -> None:
         self._root = root
         self._emit = emit
-        self._seen: dict[Path, tuple[int, int, int]] = {}
+        self._peers = peers
+        self._seen: dict[Path, Mark] = {}
         self._records: dict[Path, dict[tuple[str, str, str], str]] = {}
         self._resent: set[tuple[str, str, str, str]] = set()  # repeats that their senders made anew (M24)
-        self._inbox: dict[Path, int] = {}
+        self._ends: dict[Path, int] = {}  # of the whole lines that were read
         self._notices: dict[Path, Any] = {}
         self._armed: dict[Path, bool] = {}
         self._stopped = False
@@ -49,11 +54,21 @@ class Watch:
     def poll(self) -> None:
         """Look at everything that has changed."""
         began = time.monotonic()
-        for store, take in (("mailbox", self._mailbox), ("pairing", None), ("failed", self._failed)):
+        taken = {"mailbox": self._mailbox, "pairing": None, "failed": self._failed, "counts": None, "host": None}
+        for store, take in taken.items():
             for path in _files(self._root / store, 2, ".json"):
                 self._json(store, path, take)
+        if self._peers is not None:
+            self._json("peers", self._peers, None)
         for path in _files(self._root / "inbox", 1, ".jsonl"):
-            self._lines(path)
+            self._lines("inbox", path, json.loads, self._notice)
+        for path in _files(self._root / "outbox", 2, ".jsonl"):
+            self._lines("outbox", path, json.loads)
+        for path in _files(self._root / "replay", 1, ".log"):
+            self._lines("replay", path, _replay)
+        for suffix in (".cursor", ".consumed"):
+            for path in _files(self._root / "inbox", 1, suffix):
+                self._read("inbox", path, _number)
         self._locks()
         self._looked = began
 
@@ -61,23 +76,41 @@ class Watch:
         """An event; what it tells happened at most `late` s before it."""
         self._emit("files", kind, late=round(time.monotonic() - self._looked, 3), **data)
 
-    def _json(self, store: str, path: Path, take: Callable[[Path, Any], None] | None) -> None:
+    def _changed(self, path: Path, begin: int = 0) -> tuple[bytes, Mark] | None:
+        """A file from this byte on, where it has changed since it was `_seen`."""
         try:
             stat = path.stat()
             mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
             if self._seen.get(path) == mark:
-                return
-            data = path.read_bytes()
+                return None
+            with path.open("rb") as file:
+                file.seek(begin)
+                return file.read(), mark
         except OSError:
-            return  # replaced or removed this moment, or blocked by a fault of the lab
-        self._seen[path] = mark
+            return None  # replaced or removed this moment, or blocked by a fault of the lab
+
+    def _json(self, store: str, path: Path, take: Callable[[Path, Any], None] | None) -> None:
+        value = self._read(store, path, json.loads)
+        if value is not None and take is not None:
+            take(path, value[0])
+
+    def _read(self, store: str, path: Path, parse: Callable[[bytes], Any]) -> tuple[Any] | None:
+        """What a changed file holds; None where it is as it was, or does not parse."""
+        changed = self._changed(path)
+        if changed is None:
+            return None
+        data, self._seen[path] = changed
+        return self._parsed(store, path, parse, data)
+
+    def _parsed(
+        self, store: str, path: Path, parse: Callable[[bytes], Any], data: bytes, **more: Any
+    ) -> tuple[Any] | None:
         try:
-            value = json.loads(data)
-        except ValueError as exc:
-            self._tell("unparsable", store=store, file=self._name(path), error=str(exc)[:200])
-            return
-        if take is not None:
-            take(path, value)
+            return (parse(data),)
+        except (ValueError, RecursionError) as exc:
+            name = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else path.name
+            self._tell("unparsable", store=store, file=name, error=str(exc)[:200], **more)
+            return None
 
     def _locks(self) -> None:
         """Which sessions have a listener: the kernel's table says who holds which lock; nothing is taken."""
@@ -93,9 +126,6 @@ class Watch:
             if self._armed.get(path, False) != armed:
                 self._armed[path] = armed
                 self._tell("armed" if armed else "unarmed", session=path.name.removesuffix(".lock"))
-
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self._root))
 
     def _mailbox(self, path: Path, value: dict[str, Any]) -> None:
         session, identity = path.name.removesuffix(".json"), path.parent.name
@@ -160,36 +190,54 @@ class Watch:
             token=token[1] if token else "",
         )
 
-    def _lines(self, path: Path) -> None:
-        offset = self._inbox.get(path, 0)
-        try:
-            if path.stat().st_size < offset:
-                offset = 0  # compacted
-            with path.open("rb") as file:
-                file.seek(offset)
-                data = file.read()
-        except OSError:
-            return  # as above
-        whole = data[: data.rfind(b"\n") + 1]
-        self._inbox[path] = offset + len(whole)
-        for line in whole.splitlines():
-            if not line.strip():
-                continue
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                if (
-                    data[len(whole) :] == b"" or offset
-                ):  # a torn line that was ended later is no record: said apart
-                    self._tell("inbox.torn", file=self._name(path), bytes=len(line))
-                continue
-            text = entry.get("content", "")
-            token, ident = TOKEN.search(line.decode("utf-8", "replace")), NOTICE_ID.search(text)
-            self._tell(
-                "inbox", session=path.name.removesuffix(".jsonl"), what=entry.get("kind", ""),
-                notice=ident[1] if ident else "", through=entry.get("through"), token=token[1] if token else "",
-                digest=hashlib.sha256(line).hexdigest()[:12],
-            )  # fmt: skip
+    def _lines(
+        self, store: str, path: Path, parse: Callable[[bytes], Any],
+        take: Callable[[Path, bytes, Any], None] | None = None,
+    ) -> None:  # fmt: skip
+        """The whole lines that came; all of them where the file became shorter, or where no line ended any more."""
+        known = self._ends.get(path, 0)
+        changed = self._changed(path, max(known - 1, 0))
+        if changed is None:
+            return
+        data, mark = changed
+        if known and not data.startswith(b"\n"):  # it was compacted
+            self._ends[path] = known = 0
+            changed = self._changed(path)
+            if changed is None:
+                return
+            data, mark = changed
+        self._seen[path] = mark
+        data = data[1:] if known else data
+        end = data.rfind(b"\n") + 1
+        self._ends[path] = known + end
+        for line in data[:end].split(b"\n"):
+            if line.strip():
+                value = self._parsed(store, path, parse, line, line=True, bytes=len(line))
+                if value is not None and take is not None:
+                    take(path, line, value[0])
+
+    def _notice(self, path: Path, line: bytes, entry: dict[str, Any]) -> None:
+        token = TOKEN.search(line.decode("utf-8", "replace"))
+        ident = NOTICE_ID.search(entry.get("content", ""))
+        self._tell(
+            "inbox", session=path.name.removesuffix(".jsonl"), what=entry.get("kind", ""),
+            notice=ident[1] if ident else "", through=entry.get("through"), token=token[1] if token else "",
+            digest=hashlib.sha256(line).hexdigest()[:12],
+        )  # fmt: skip
+
+
+def _number(data: bytes) -> int:
+    """Decimal digits, as the cursor has them."""
+    if not data.strip().isdigit():
+        raise ValueError(f"no number: {data[:40]!r}")
+    return int(data)
+
+
+def _replay(line: bytes) -> None:
+    """The head of the replay memory, or one message: when it may be forgotten (ms), digest, session."""
+    parts = line.split(b" ")
+    if len(parts) != 3 or not (parts[0] == b"boot" or (parts[0].isdigit() and len(parts[1]) == REPLAY_DIGEST)):
+        raise ValueError(f"no line of the replay memory: {line[:120]!r}")
 
 
 def _files(folder: Path, depth: int, suffix: str) -> list[Path]:
