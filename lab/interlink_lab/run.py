@@ -126,7 +126,7 @@ class Run:
 
     def fault(self, kind: str, target: str, *, lasts: bool, **options: Any) -> int:
         """Note that a fault begins; its number. One that does not last is a moment, and has no end."""
-        number = 1 + sum(e["kind"] == "fault" for e in self.history.events)
+        number: int = 1 + sum(e["kind"] == "fault" for e in self.history.events)
         self.note("fault", id=number, fault=kind, target=target, lasts=lasts, **options)
         return number
 

@@ -1,4 +1,4 @@
-"""What the lab sees in state files: each must parse, whole lines of logs too; a line without its end is none yet."""
+"""What the lab sees in state files: each parses, and each whole line of a log; one without an end is none yet."""
 
 import json
 import os

@@ -1,9 +1,9 @@
 """Watches a node's state files as anybody may: each must parse at every moment, and each change is an event.
 
 Mailbox records become `record` events (ids, state, sequence, never a body; the lab's token is read from the text),
-inbox lines `inbox`, saved failures `failed`. A file that does not parse is `unparsable`, and so is a whole line of a
-log. A line without its end is none yet: a killed process may leave one (docs/state-files.md). Not looked at: `pending`
-of the replay memory and what is best effort, which are written in place, and the relay's database.
+inbox lines `inbox`, saved failures `failed`. A file that does not parse is `unparsable`, and so is a whole line of
+a log. A line without its end is none yet: a killed process may leave one. Not looked at: `pending` of the replay
+memory and the progress markers, which are written in place, and the relay's files.
 """
 
 import hashlib
@@ -194,7 +194,7 @@ class Watch:
         self, store: str, path: Path, parse: Callable[[bytes], Any],
         take: Callable[[Path, bytes, Any], None] | None = None,
     ) -> None:  # fmt: skip
-        """The whole lines that came; all of them where the file became shorter, or where no line ended any more."""
+        """The whole lines that came; all of them where it became shorter, or no line ended there any more."""
         known = self._ends.get(path, 0)
         changed = self._changed(path, max(known - 1, 0))
         if changed is None:
