@@ -88,8 +88,14 @@ def no_relay(world: World) -> str:
     return "relay"
 
 
+def nothing(world: World) -> str:
+    no_relay(world)
+    Path(peers_path()).unlink()
+    return no_key(world)
+
+
 @pytest.mark.req("H7", "G7", "M17")
-@pytest.mark.parametrize("breaks", [no_key, broken_peers, no_relay])
+@pytest.mark.parametrize("breaks", [no_key, broken_peers, no_relay, nothing])
 def test_the_server_starts_without_what_it_needs_and_its_tools_say_so(
     claude: Path, world: World, breaks: Callable[[World], str]
 ) -> None:
