@@ -34,16 +34,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _list() -> None:
+    from interlink_lab import bugs
     from interlink_lab.checker import names
     from interlink_lab.scenarios import known
 
-    print("\nScenarios (interlink-lab run NAME):")
     found = known()
-    width = max(map(len, found))
-    for name in sorted(found):
-        print(f"  {name:<{width}}  {found[name].what}")
-    print("\nInvariants that the checker holds a history to:")
-    rows = names()
+    several = {"all": "each of these", "random": "topology, work and faults from a seed (--seed, --seconds)"}
+    _rows("Scenarios (interlink-lab run NAME)", {name: found[name].what for name in sorted(found)} | several)
+    _rows("Invariants that the checker holds a history to", names())
+    seeded = {name: f"{bug.what} (scenario {bug.scenario})" for name, bug in sorted(bugs.known().items())}
+    _rows("Seeded bugs (interlink-lab run SCENARIO --without-fix NAME)", seeded)
+
+
+def _rows(title: str, rows: dict[str, str]) -> None:
+    print(f"\n{title}:")
     width = max(map(len, rows))
     for name, what in rows.items():
         print(f"  {name:<{width}}  {what}")

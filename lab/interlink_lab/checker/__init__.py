@@ -19,10 +19,10 @@ def check(history: History) -> list[Violation]:
 
 
 def names() -> dict[str, str]:
-    """Invariant -> what it says, from the first line of each check."""
+    """Invariant -> what it says, from the first paragraph of each check."""
     found = {}
     for each in CHECKS:
-        head, _, text = (each.__doc__ or "").partition("\n")[0].partition(":")
+        head, _, text = " ".join((each.__doc__ or "").partition("\n\n")[0].split()).partition(":")
         for name in head.replace(" and ", ", ").split(", "):
             found[name.strip()] = text.strip()
     return found
