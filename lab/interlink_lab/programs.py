@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+OTHER = "INTERLINK_LAB_BIN"
 MODULES = {
     "interlink": "interlink.cli.main",
     "interlink-mcp": "interlink.cli.mcp",
@@ -31,7 +32,16 @@ _KEY = re.compile(r"^(?:public key : )?([A-Za-z0-9_-]{43})$", re.MULTILINE)
 
 def binaries(folder: str | None = None) -> str | None:
     """The folder with other binaries: `folder`, else INTERLINK_LAB_BIN; None for this tree."""
-    return folder or os.environ.get("INTERLINK_LAB_BIN") or None
+    return folder or os.environ.get(OTHER) or None
+
+
+def use_binaries(folder: str | None) -> None:
+    """From now on programs are of this folder, None or "": of this tree. ValueError for a folder without them."""
+    if folder and not (Path(folder) / "interlink-mcp").is_file():
+        raise ValueError(f"no interlink-mcp in {folder}")
+    os.environ.pop(OTHER, None)
+    if folder:
+        os.environ[OTHER] = os.path.abspath(folder)  # a node has a current folder of its own
 
 
 def program(name: str, folder: str | None = None) -> list[str]:

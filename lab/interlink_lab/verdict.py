@@ -13,6 +13,7 @@ import anyio
 
 from interlink_lab.checker import Violation, check
 from interlink_lab.history import Event, History
+from interlink_lab.programs import OTHER, binaries
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.run import LabFailed, open_run, prepare_backend
 from interlink_lab.scenarios.base import Scenario
@@ -43,10 +44,12 @@ class Verdict:
     """How long it waited for anything, where it was told to wait less."""
     product: str = ""
     """The folder whose `interlink/` was run in place of this tree's."""
+    binaries: str = ""
+    """The folder of other binaries that were run (INTERLINK_LAB_BIN)."""
 
     @property
     def arguments(self) -> list[str]:
-        """What `interlink-lab run` needs to run it again."""
+        """What `interlink-lab run` needs to run it again, besides the folder of other binaries."""
         name = "random" if self.span_s is not None else self.scenario
         words = [name, "--backend", self.backend, "--seed", str(self.seed)]
         words += ["--long"] if self.long else []
@@ -58,7 +61,8 @@ class Verdict:
     @property
     def replay(self) -> str:
         """The one line that runs it again."""
-        return f"./dev lab run {shlex.join(self.arguments)}"
+        other = f"{OTHER}={shlex.quote(self.binaries)} " if self.binaries else ""
+        return f"{other}./dev lab run {shlex.join(self.arguments)}"
 
     @property
     def exit_code(self) -> int:
@@ -154,6 +158,7 @@ async def run_scenario(
         bug=bug,
         patience_s=scenario.patience_s,
         product=told_product,
+        binaries=binaries() or "",
     )
     verdict.write(folder)
     return verdict

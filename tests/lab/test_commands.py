@@ -1,31 +1,49 @@
 """The lab's command line: what it lists, how it refuses, that its seeded bugs still fit the product."""
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from support.programs import ROOT
 
 from interlink_lab import bugs
 from interlink_lab.checker import names
+from interlink_lab.commands import replay
 from interlink_lab.scenarios import known
 from interlink_lab.scenarios.base import KNOWN
 from interlink_lab.verdict import Verdict, junit
 
 
-def lab(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def lab(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "interlink_lab.cli", *arguments]
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    env = {**os.environ, **environment}
+    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env)
 
 
 @pytest.mark.req("V3")
 def test_list_names_commands_scenarios_and_invariants() -> None:
     done = lab("list")
     assert done.returncode == 0
-    for name in ("reproduce", *known(), *names()):
-        assert re.search(rf"\b{re.escape(name)}\b", done.stdout), name
+    for name in ("interlink-lab reproduce", *known(), "all", "random", *names(), *bugs.known()):
+        assert re.search(rf"^ *{re.escape(name)}  +\S", done.stdout, re.MULTILINE), name
+
+
+def test_an_invariant_is_told_to_its_end_also_over_lines_and_colons() -> None:
+    told = names()
+    assert told["channel-push"].endswith("and no listener waits beside it (N1, C10).")
+    assert (
+        told["consumed-when-acked"].startswith("nobody but the agent")
+        and ": a receipt" in told["consumed-when-acked"]
+    )
+    assert not any("  " in text or "\n" in text for text in told.values())
+    assert told["locks-free"] == told["nothing-left-running"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +94,62 @@ def test_the_guide_names_commands_that_there_are() -> None:
         assert done.returncode == 0, command
         if command == "run":
             assert first in {*known(), "all", "random", "night-shift", "SCENARIO"}, first
+
+
+FAILED: dict[str, Any] = {
+    "scenario": "one-message", "backend": "process", "seed": 0, "long": False, "result": "failed", "seconds": 1.0,
+    "events": 1,
+}  # fmt: skip
+
+
+def test_other_binaries_are_a_part_of_the_verdict_and_of_its_line(tmp_path: Path) -> None:
+    verdict = Verdict(**FAILED, binaries="/opt/it's/bin")
+    verdict.write(tmp_path)
+    assert Verdict.load(tmp_path) == verdict
+    first, *rest = shlex.split(verdict.replay)
+    assert first == "INTERLINK_LAB_BIN=/opt/it's/bin" and rest[:4] == ["./dev", "lab", "run", "one-message"]
+    assert Verdict(**FAILED).replay.startswith("./dev lab run ")
+
+
+def test_a_run_with_other_binaries_says_so(tmp_path: Path) -> None:
+    (tmp_path / "interlink-mcp").touch()  # no interlink-bus: the lab cannot run it
+    done = lab("run", "one-message", "--json", "--out", str(tmp_path / "out"), INTERLINK_LAB_BIN=str(tmp_path))
+    assert done.returncode == 3, done.stdout + done.stderr
+    row = json.loads(done.stdout)
+    assert row["binaries"] == str(tmp_path) and row["replay"].startswith(
+        f"INTERLINK_LAB_BIN={tmp_path} ./dev lab run"
+    )
+    assert f"run it again: {row['replay']}\n" in done.stderr, "in one line"
+
+
+@pytest.mark.parametrize("recorded", ["bin", ""])
+def test_a_replay_runs_the_binaries_that_were_recorded(
+    recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "interlink-mcp").touch()
+    monkeypatch.setenv("INTERLINK_LAB_BIN", "/those/of/now")
+    monkeypatch.chdir(tmp_path)
+    Verdict(**FAILED, binaries=recorded).write(tmp_path)
+    used = []
+
+    def run_one(*_arguments: Any) -> tuple[Path, Verdict]:
+        used.append(os.environ.get("INTERLINK_LAB_BIN"))
+        return tmp_path / "again", Verdict(**{**FAILED, "result": "passed"})
+
+    monkeypatch.setattr(replay, "run_one", run_one)
+    done = CliRunner().invoke(replay.command, [str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert used == [str(tmp_path / "bin") if recorded else None]
+
+
+def test_binaries_that_are_not_there_are_said_and_exit_64(tmp_path: Path) -> None:
+    done = lab("run", "one-message", "--out", str(tmp_path / "out"), INTERLINK_LAB_BIN=str(tmp_path))
+    assert done.returncode == 64 and "no interlink-mcp in" in done.stderr, done.stdout + done.stderr
+    Verdict(**FAILED, binaries=str(tmp_path / "gone")).write(tmp_path)
+    done = lab("replay", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert done.returncode == 64 and "no interlink-mcp in" in done.stderr, done.stdout + done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_junit_tells_failures_from_broken_runs() -> None:

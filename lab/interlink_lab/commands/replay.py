@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from interlink_lab.commands.run import EXIT_USAGE, chosen, run_one, runs_folder, tell
+from interlink_lab.programs import use_binaries
 from interlink_lab.verdict import Verdict
 
 
@@ -17,7 +18,7 @@ from interlink_lab.verdict import Verdict
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="folder for the new run [lab-runs]")
 @click.option("-v", "--verbose", is_flag=True, help="print events as they happen")
 def command(run: Path, out: Path | None, verbose: bool) -> None:
-    """Run the run of this folder again: the same scenario, backend, seed, form, length and seeded bug.
+    """Run the run of this folder again: the same scenario, backend, seed, form, length, seeded bug and binaries.
 
     The new run goes into a folder of its own, which is kept. The exit code is that of the new verdict.
     """
@@ -29,15 +30,16 @@ def command(run: Path, out: Path | None, verbose: bool) -> None:
         click.echo(f"no recorded run in {folder}: {exc}", err=True)
         sys.exit(EXIT_USAGE)
     name = "random" if before.span_s is not None else before.scenario
-    console.print(f"replaying: {escape(before.replay)}")
+    console.print(f"replaying: {escape(before.replay)}", soft_wrap=True)
     only = chosen((name,), before.backend, [before.seed], before.span_s, before.long, before.patience_s)
     ((scenario, _),) = only
     try:
+        use_binaries(before.binaries)
         fresh, after = run_one(
             console, scenario, out or runs_folder(), before.backend, before.seed, before.long, before.bug, verbose,
             Path(before.product) if before.product else None,
         )  # fmt: skip
-    except ValueError as exc:  # the seeded bug, or the other tree, is not there any more
+    except ValueError as exc:  # the seeded bug, the other tree or the other binaries are not there any more
         click.echo(str(exc), err=True)
         sys.exit(EXIT_USAGE)
     tell(console, after, fresh, keep=True)

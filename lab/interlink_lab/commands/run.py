@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from interlink_lab.history import Event
+from interlink_lab.programs import binaries, use_binaries
 from interlink_lab.report.text import line
 from interlink_lab.scenarios import Scenario, known
 from interlink_lab.verdict import Verdict, junit, run_scenario
@@ -70,7 +71,7 @@ def command(
             folder, verdict = run_one(
                 console, scenario, out or runs_folder(), backend, number, long_form, bug or "", verbose, product
             )
-        except ValueError as exc:  # no such bug, no such tree
+        except ValueError as exc:  # no such bug, no such tree, no such binaries
             usage(exc)
         verdicts.append(verdict)
         tell(console, verdict, folder, keep)
@@ -140,10 +141,11 @@ def run_one(
     """Run one in a new folder below `base`, with a line that says what is going on.
 
     `product`: a folder that holds an `interlink/` to run in place of this tree's. ValueError for none there, or
-    for no such bug.
+    for no such bug. Other binaries are those of INTERLINK_LAB_BIN; ValueError for none there.
     """
     if product is not None and not (product / "interlink" / "__init__.py").is_file():
         raise ValueError(f"no interlink/ in {product}")
+    use_binaries(binaries())
     told_product = "" if product is None else str(product.resolve())
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{scenario.name}-", dir=base))
@@ -188,7 +190,8 @@ def tell(console: Console, verdict: Verdict, folder: Path, keep: bool) -> None:
     if verdict.error:
         console.print(f"  {escape(verdict.error)}")
     if verdict.result != "passed":
-        console.print(f"  run it again: {verdict.replay}\n  look at it:   ./dev lab report {folder}")
+        again = f"  run it again: {escape(verdict.replay)}\n  look at it:   ./dev lab report {escape(str(folder))}"
+        console.print(again, soft_wrap=True)
     elif keep:
         console.print(f"  kept in {folder}")
 
