@@ -52,9 +52,15 @@ class Run:
     # --- for scenarios --------------------------------------------------------------------------------
 
     def host(self, name: str) -> HostHandle:
+        """ValueError where the topology has none of that name."""
+        if name not in self.hosts:
+            raise ValueError(f"no host {name!r}: {', '.join(self.hosts)}")
         return self.hosts[name]
 
     def relay(self, name: str = "r1") -> RelayHandle:
+        """ValueError where the topology has none of that name."""
+        if name not in self.relays:
+            raise ValueError(f"no relay {name!r}: {', '.join(self.relays)}")
         return self.relays[name]
 
     def times(self, short: int, long: int) -> int:

@@ -104,6 +104,25 @@ def test_an_unknown_fault_is_refused() -> None:
         asyncio.run(begin(None, Fault("earthquake", "bob")))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (Fault("pause", "bob.sever"), r"HOST\.server"),
+        (Fault("pause", "carol.server"), "there are bob, r1, r2"),
+        (Fault("kill-relay", "bob.server"), "it takes RELAY"),
+        (Fault("partition", "r1"), r"HOST\.link"),
+        (Fault("duplicate", "r1"), "no rogue proxy"),
+        (Fault("slow-sync", "bob.disk", options={"sync": 5}), "no option sync; it takes sync_ms"),
+        (Fault("drop-up", "bob.link", options={"delay_s": 5}), "no option delay_s; it takes relay"),
+    ],
+)
+def test_a_fault_that_is_none_is_refused_before_anything_is_done(fault: Fault, told: str) -> None:
+    relays = {name: SimpleNamespace(spec=RelaySpec(name=name, rogue=name == "r2")) for name in ("r1", "r2")}
+    run = SimpleNamespace(hosts={"bob": None}, relays=relays)
+    with pytest.raises(ValueError, match=told):
+        asyncio.run(begin(run, fault))  # type: ignore[arg-type]
+
+
 def faults_of(act: Callable[[Run], Coroutine[Any, Any, object]], hit: bool = True) -> list[Event]:
     """What a run without processes notes of faults: each signal hits, or none does."""
 

@@ -12,15 +12,27 @@ from interlink_lab.remote import RemoteFailed
 from interlink_lab.run import HostHandle, Run
 
 Undo = Callable[[], Awaitable[None]]
+STEP = "step"  # an option of every kind, for the history alone
 ARMED_S = 5.0  # a listener that is to be killed gets so long to arm; without one nothing is killed
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """`begin` starts it; `where`: the forms of target that it takes."""
+    """`begin` starts it; `parts`: those of a host that it takes (none: no host; "*": any, for files a path below
+    the state folder); `relay`: whether it takes a relay, `rogue`: only one with the rogue proxy; `options`: with
+    what they are without being given."""
 
     begin: Callable[[Run, "Fault"], Awaitable[Undo | None]]
-    where: str
+    parts: tuple[str, ...] = ()
+    relay: bool = False
+    rogue: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """The forms of target, for people."""
+        hosts = [f"HOST.{part}".replace(".*", ".FILE") for part in self.parts]
+        return " or ".join([*hosts, *(["RELAY (rogue)" if self.rogue else "RELAY"] if self.relay else [])])
 
 
 @dataclass(frozen=True)
@@ -67,10 +79,8 @@ class Active:
 
 
 async def begin(run: Run, fault: Fault) -> Active:
-    """Begin a fault. ValueError for an unknown kind."""
-    kind = KINDS.get(fault.kind)
-    if kind is None:
-        raise ValueError(f"no fault {fault.kind!r}: one of {', '.join(KINDS)}")
+    """Begin a fault. ValueError for a kind, a target or an option that there is not: nothing was done."""
+    kind = _checked(run, fault)
     number = run.fault(fault.kind, fault.target, lasts=True, **fault.options)
     event = run.history.events[-1]
     try:
@@ -79,6 +89,25 @@ async def begin(run: Run, fault: Fault) -> Active:
         run.note("fault.missed", id=number, why=str(exc)[:200])
         undo = None
     return Active(run, event, undo)
+
+
+def _checked(run: Run, fault: Fault) -> _Kind:
+    """Its kind. ValueError: a fault that is none would leave a run green, or blame the product."""
+    kind = KINDS.get(fault.kind)
+    if kind is None:
+        raise ValueError(f"no fault {fault.kind!r}: one of {', '.join(KINDS)}")
+    relay = run.relays.get(fault.target)
+    fits = kind.relay if relay else fault.party in run.hosts and (fault.part in kind.parts or "*" in kind.parts)
+    if not fits:
+        there = ", ".join((*run.hosts, *run.relays))
+        raise ValueError(f"{fault.kind} on {fault.target!r}: it takes {kind.where}; there are {there}")
+    if relay and kind.rogue and not relay.spec.rogue:
+        raise ValueError(f"{fault.kind} on {fault.target!r}: that relay has no rogue proxy (RelaySpec.rogue)")
+    unknown = fault.options.keys() - kind.options.keys() - {STEP}
+    if unknown:
+        known = ", ".join(kind.options) or "none"
+        raise ValueError(f"{fault.kind}: no option {', '.join(sorted(unknown))}; it takes {known}")
+    return kind
 
 
 async def inject(run: Run, fault: Fault) -> Active:
@@ -226,7 +255,8 @@ def _link(mode: str) -> _Kind:
 
         return undo
 
-    return _Kind(begin=start, where="HOST.link")
+    slow = {"delay_s": 0.05, "rate": 0.0} if mode == "slow" else {}
+    return _Kind(begin=start, parts=("link",), options={"relay": None, **slow})
 
 
 def _rogue(mode: str) -> _Kind:
@@ -239,7 +269,7 @@ def _rogue(mode: str) -> _Kind:
 
         return undo
 
-    return _Kind(begin=start, where="RELAY (rogue)")
+    return _Kind(begin=start, relay=True, rogue=True, options={"every": 1, "delay_s": 0.2})
 
 
 # --- storage and clock --------------------------------------------------------------------------------
@@ -255,7 +285,7 @@ def _file(what: str) -> _Kind:
 
         return undo
 
-    return _Kind(begin=start, where="HOST.mailbox, .inbox, .pairing, .peers or a path")
+    return _Kind(begin=start, parts=("mailbox", "inbox", "pairing", "peers", "*"))
 
 
 async def _disk_full(run: Run, fault: Fault) -> Undo | None:
@@ -283,12 +313,12 @@ def _bend(**values: int) -> Callable[[Run, Fault], Awaitable[Undo | None]]:
 
 
 KINDS: dict[str, _Kind] = {
-    "kill-server": _Kind(begin=_kill_server, where="HOST.server"),
-    "kill-listener": _Kind(begin=_kill_listener, where="HOST.listener"),
-    "kill-host": _Kind(begin=_kill_host, where="HOST.host"),
-    "kill-relay": _Kind(begin=_kill_relay, where="RELAY"),
-    "pause": _Kind(begin=_pause, where="HOST.server, .listener, .host, or RELAY"),
-    "two-servers": _Kind(begin=_two_servers, where="HOST.server"),
+    "kill-server": _Kind(begin=_kill_server, parts=("server",)),
+    "kill-listener": _Kind(begin=_kill_listener, parts=("listener",)),
+    "kill-host": _Kind(begin=_kill_host, parts=("host",)),
+    "kill-relay": _Kind(begin=_kill_relay, relay=True),
+    "pause": _Kind(begin=_pause, parts=("server", "listener", "host"), relay=True),
+    "two-servers": _Kind(begin=_two_servers, parts=("server",)),
     "partition": _link("blackhole"),
     "drop-up": _link("drop-up"),
     "drop-down": _link("drop-down"),
@@ -299,7 +329,7 @@ KINDS: dict[str, _Kind] = {
         "duplicate", "replay", "reorder", "delay", "forge", "429", "500", "lose-ack", "lose-answer", "garbage",
     )},
     **{what: _file(what) for what in ("corrupt", "truncate", "in-the-way", "read-only", "unreadable")},
-    "disk-full": _Kind(begin=_disk_full, where="HOST.disk or RELAY"),
-    "slow-sync": _Kind(begin=_bend(sync_ms=200), where="HOST.disk"),
-    "clock": _Kind(begin=_bend(clock_ms=20_000), where="HOST.clock"),
+    "disk-full": _Kind(begin=_disk_full, parts=("disk",), relay=True),
+    "slow-sync": _Kind(begin=_bend(sync_ms=200), parts=("disk",), options={"sync_ms": 200}),
+    "clock": _Kind(begin=_bend(clock_ms=20_000), parts=("clock",), options={"clock_ms": 20_000}),
 }  # fmt: skip

@@ -28,11 +28,9 @@ class FileFaults:
         self._undo: dict[str, Callable[[], bool]] = {}
 
     def find(self, name: str) -> Path:
-        """The newest file of a store (`mailbox`, `pairing`, `failed`, `inbox`), `peers`, `relay`, or a path."""
+        """The newest file of a store (`mailbox`, `pairing`, `failed`, `inbox`), `peers`, or a path."""
         if name == "peers":
             return self._config / "peers.json"
-        if name == "relay":
-            return self._root / "bus" / "queue.db"
         folder = self._root / name
         if folder.is_dir():
             files = [p for p in folder.rglob("*") if p.is_file() and (name == "inbox" or ".json" in p.suffix)]

@@ -86,13 +86,15 @@ class HostProcess:
         return await self._remote.call(op, **args)
 
     def pids(self, role: str) -> list[int]:
-        """The processes of a role that are known to run."""
+        """The processes of a role that are known to run. ValueError for no role of a host."""
         process = self._process
         if role == "host":
             return [process.pid] if process is not None and process.returncode is None else []
         if role == "server":
             return [self._server] if self._server is not None else []
-        return sorted(self._listeners)
+        if role == "listener":
+            return sorted(self._listeners)
+        raise ValueError(f"a host has no {role!r}: host, server or listener")
 
     async def end(self) -> None:
         """Close its stdin and wait; kill what does not go."""
