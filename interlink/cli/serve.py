@@ -1,5 +1,6 @@
 """`interlink-mcp` without a subcommand: the MCP server on stdio. It always starts (H7)."""
 
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -71,10 +72,13 @@ def _adapter_factory(connection: Connection) -> AdapterFactory:
 
 
 async def _main(config: Config | None, fault: str, settings: Settings) -> None:
+    gc.disable()  # what the SDK's import makes is kept: to look through it for garbage costs a tenth of the start
     from interlink.tools.app import App, definitions
     from interlink.tools.instructions import INSTRUCTIONS
     from interlink.tools.serving import serve as serve_mcp
 
+    gc.freeze()
+    gc.enable()
     runtime = Runtime(config, fault, settings)
 
     @asynccontextmanager
