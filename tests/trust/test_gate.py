@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from interlink.trust.gate import Verdict
 
 PETNAMES = {ALICE.public: "alice"}
 DAY_MS = 86_400_000
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 class Memory:
@@ -179,3 +181,15 @@ def test_the_memory_outlives_freshness(offset: int, later: int) -> None:
 def test_forget_at() -> None:
     assert gate.forget_at_ms(1000, 5000, Settings()) == 5000 + WINDOW_MS
     assert gate.forget_at_ms(9000, 5000, Settings()) == 9000 + WINDOW_MS
+
+
+def test_the_document_lists_the_checks_in_their_order() -> None:
+    listed = SECURITY.read_text("utf-8").partition("## What is proven")[2].partition("The five are checked")[0]
+    points = [line.partition("**")[2].partition(".**")[0] for line in listed.splitlines() if line.startswith("- ")]
+    assert points == [
+        "Who wrote a message",
+        "That it is for you",
+        "That you allowed its sender",
+        "That it is fresh",
+        "That it is new",
+    ]
