@@ -48,7 +48,7 @@ def _one(
     bad = WARN if others else BROKEN
     if not isinstance(health, Healthz) or not health.ok:
         why = health.detail if isinstance(health, Healthz) else str(health)
-        advice = "start it (interlink-bus), or correct INTERLINK_URL; what is sent waits meanwhile"
+        advice = "start it (interlink-bus), or correct INTERLINK_URL; what agents send waits meanwhile"
         yield Finding(bad, "relay", f"{url}: {why}", advice, {"url": url, "up": False})
         return
     if isinstance(roster, RelayError):

@@ -100,6 +100,7 @@ def test_relays_down_one_of_two_and_all() -> None:
         assert NO_RELAY in report.one("relay", "warn")["text"] and report.code == 0
     report = Report("--url", f"{relay.url},{NO_RELAY}")
     assert len(report.of("relay", "broken")) == 2 and report.code == 1
+    assert "what agents send waits" in report.of("relay", "broken")[0]["advice"]  # `interlink send` keeps nothing
 
 
 TOKEN = "sesame-0123456789"
