@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 
-from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, first_lines
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, count, first_lines
 from interlink.errors import InterlinkError
 from interlink.hosts import registry
 from interlink.listener.lock import read_holder
@@ -14,6 +14,8 @@ from interlink.state.paths import is_session, state_root
 PROGRAM = "interlink-mcp"
 MODULE = "interlink.cli.mcp"
 NAME = "processes"
+SHOWN_PIDS = 20  # all of them are in the data
+SHOWN_ROOTS = 3
 
 
 def find_processes() -> list[Process] | None:
@@ -80,25 +82,37 @@ def _environ(pid: int) -> dict[str, str] | None:
 
 
 def check_processes(scene: Scene) -> Iterator[Finding]:
-    """State roots, registration, channels."""
+    """Servers and listeners that miss each other, registration, channels."""
     if scene.processes is None or scene.layout is None:
         yield Finding(OK, NAME, "this system does not show other processes: roots could not be compared")
         return
     mine = os.path.realpath(scene.layout.root)
-    elsewhere = [p for p in scene.processes if p.root is not None and os.path.realpath(p.root) != mine]
-    for one in elsewhere:
-        what = "listener" if one.listener else "server"
-        yield Finding(
-            WARN,
-            NAME,
-            f"{what} {one.pid} uses the state root {one.root}, this shell {scene.layout.root}",
-            f"for that one: XDG_STATE_HOME={os.path.dirname(one.root or '')} interlink doctor",
-            {"pid": one.pid, "root": one.root},
-        )
     yield from _apart(scene.processes, mine)
-    here = [p for p in scene.processes if not p.listener and p not in elsewhere]
+    here = [p for p in scene.processes if not p.listener and (p.root is None or os.path.realpath(p.root) == mine)]
     yield from _unregistered(here, scene)
     yield from _channels(scene, here)
+
+
+def check_elsewhere(scene: Scene) -> Iterator[Finding]:
+    """What runs with other state roots, all in one finding: there may be many, and usually they are in order."""
+    if scene.processes is None or scene.layout is None:
+        return
+    mine = os.path.realpath(scene.layout.root)
+    found = {p.pid: p.root for p in scene.processes if p.root is not None and os.path.realpath(p.root) != mine}
+    if not found:
+        return
+    roots = sorted(set(found.values()))
+    what = count(sum(not p.listener for p in scene.processes if p.pid in found), "server")
+    what += " and " + count(sum(p.listener for p in scene.processes if p.pid in found), "listener")
+    yield Finding(
+        WARN,
+        NAME,
+        f"with another state root than this shell's {scene.layout.root}: {what}, "
+        f"pid {first_lines(map(str, found), SHOWN_PIDS)} ({first_lines(roots, SHOWN_ROOTS)})",
+        f"in order if they are not of this installation; to look there: "
+        f"XDG_STATE_HOME={os.path.dirname(roots[0])} interlink doctor",
+        {"pids": list(found), "roots": {str(pid): root for pid, root in found.items()}},
+    )
 
 
 def _apart(processes: list[Process], mine: str) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from interlink.doctor.basics import check_key, check_peers, check_root, check_se
 from interlink.doctor.claude import check_claude
 from interlink.doctor.codex import check_codex
 from interlink.doctor.finding import BROKEN, Check, Finding, Scene, guarded
-from interlink.doctor.processes import check_pairs, check_processes, find_processes
+from interlink.doctor.processes import check_elsewhere, check_pairs, check_processes, find_processes
 from interlink.doctor.relays import check_relays
 from interlink.doctor.sessions import check_sessions
 from interlink.doctor.storage import check_storage
@@ -31,6 +31,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("claude", check_claude),
     ("codex", check_codex),
     ("disk", check_storage),
+    ("processes", check_elsewhere),  # last: it is seldom what a person looks for
 )
 # What may be wrong in the environment without hiding the rest: looked at again without it.
 _SUSPECTS = ("INTERLINK_SESSION", "CLAUDE_CODE_SESSION_ID", "INTERLINK_HOST", "INTERLINK_URL")

@@ -17,9 +17,13 @@ from support.relay import RelayProcess
 
 from interlink.doctor.claude import check_claude
 from interlink.doctor.codex import check_codex, hook_hash
+from interlink.doctor.finding import Process as Running
 from interlink.doctor.finding import Scene
+from interlink.doctor.processes import check_elsewhere, check_processes
+from interlink.doctor.run import CHECKS
 from interlink.hosts import registry
 from interlink.settings import Settings
+from interlink.state.paths import Layout
 from interlink.state.process import Process
 
 MINUTE_MS = 60_000
@@ -170,11 +174,31 @@ def test_a_listener_with_another_state_root_than_its_hosts_server() -> None:
         with _elsewhere(process) as listener:
             report = Report("--url", NO_RELAY)
         here = Report("--url", NO_RELAY)
-    roots = [f for f in report.of("processes", "warn") if f["data"].get("pid") == listener.pid]
-    assert len(roots) == 1 and "elsewhere" in roots[0]["text"]
+    roots = [f for f in report.of("processes", "warn") if listener.pid in f["data"].get("pids", ())]
+    assert len(roots) == 1 and "elsewhere" in roots[0]["data"]["roots"][str(listener.pid)]
     apart = report.one("processes", "broken")
     assert apart["data"] == {"host": process.pid, "server": int(process.said), "listener": listener.pid}
     assert here.of("processes", "broken") == []
+
+
+def _foreign(pid: int, *, listener: bool, root: str) -> Running:
+    return Running(pid, listener, root, frozenset(), channels=False, codex=False)
+
+
+def test_what_runs_elsewhere_is_one_finding_and_the_last() -> None:
+    root = me()
+    scene = _scene({})
+    scene.layout = Layout(root)
+    scene.processes = [_foreign(10, listener=False, root=root)]
+    assert list(check_elsewhere(scene)) == []
+    scene.processes += [_foreign(100 + n, listener=n > 15, root=f"/r{n % 4}/interlink") for n in range(17)]
+    (found,) = check_elsewhere(scene)
+    assert found.level == "warn" and found.data["pids"] == list(range(100, 117))
+    assert "16 servers and 1 listener, pid 100, 101," in found.text and " 116 (" in found.text
+    assert "/r0/interlink, /r1/interlink, /r2/interlink and 1 more" in found.text
+    assert "XDG_STATE_HOME=/r0 interlink doctor" in found.advice
+    assert not [f for f in check_processes(scene) if f.data.get("pid") in found.data["pids"]]
+    assert CHECKS[-1][1] is check_elsewhere
 
 
 @pytest.mark.req("H7", "X1")
@@ -189,7 +213,9 @@ def test_a_server_that_serves_no_session(kind: str) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        found = [f for f in Report("--url", NO_RELAY).of("processes", "warn") if f["data"]["pid"] == process.pid]
+        found = [
+            f for f in Report("--url", NO_RELAY).of("processes", "warn") if f["data"].get("pid") == process.pid
+        ]
     finally:
         process.kill()
         process.wait()
