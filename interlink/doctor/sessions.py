@@ -112,8 +112,8 @@ def _notices(one: Seen, scene: Scene, data: dict[str, object]) -> Iterator[Findi
             WARN,
             "listener",
             f"{unread}; {about}; no listener has taken it for {ago}",
-            "usual while the agent's turn runs; if it is idle, its Stop hook does not run `interlink-mcp wait`: "
-            "see the finding on the Claude plugin",
+            "usual while the agent's turn runs; if it is idle, its Stop hook did not run `interlink-mcp wait`: "
+            "check that the host allows hooks, run `interlink setup claude`, and start a new session",
             data,
         )
     else:

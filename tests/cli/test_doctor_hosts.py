@@ -48,6 +48,8 @@ def test_a_notice_that_no_listener_takes() -> None:
         report = Report("--url", NO_RELAY)
         found = report.one("listener", "warn")
         assert "no listener has taken it" in found["text"] and "interlink-mcp wait" in found["advice"]
+        # The finding on the plugin may be in order, and then --problems does not show it.
+        assert "interlink setup claude" in found["advice"] and "finding" not in found["advice"]
         assert found["data"]["notice"]["id"] == "n1" and report.broken == set()
 
 
