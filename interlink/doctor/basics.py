@@ -4,9 +4,10 @@ import os
 import stat
 from collections.abc import Iterator
 
-from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, first_lines
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, count, first_lines
 from interlink.errors import SetupError
 from interlink.text import fingerprint
+from interlink.trust.gate import STRANGER
 from interlink.trust.identity import load_key
 from interlink.trust.peers import PeersFile
 
@@ -30,12 +31,24 @@ def check_peers(scene: Scene) -> Iterator[Finding]:
         return
     file = PeersFile(scene.where.peers_path, scene.own, scene.settings)
     try:
-        count = len(file.current().by_name)
+        number = len(file.current().by_name)
     except SetupError as exc:
         yield Finding(BROKEN, "peers", str(exc), "until then nothing is admitted, and mail waits at the relay")
         return
-    advice = "" if count else "pair first (request_pair), or: interlink peers add PETNAME KEY"
-    yield Finding(OK, "peers", f"{count} in {file.path}", advice, {"count": count, "path": file.path})
+    text, data = f"{number} in {file.path}", {"count": number, "path": file.path}
+    if number:
+        yield Finding(OK, "peers", text, data=data)
+        return
+    advice = "pair first (request_pair), or: interlink peers add PETNAME KEY"
+    refused = [
+        s.refused for s in scene.seen if s.place.identity == scene.own and s.refused.counts.get(STRANGER, 0) > 0
+    ]
+    lately = any(scene.lately(found.at_ms) for found in refused)
+    if refused:
+        strangers = sum(found.counts[STRANGER] for found in refused)
+        text += f", so nobody is admitted: {count(strangers, 'message')} refused so far"
+        data["strangers"] = strangers
+    yield Finding(WARN if lately else OK, "peers", text, advice, data)
 
 
 def check_settings(scene: Scene) -> Iterator[Finding]:
@@ -73,7 +86,7 @@ def check_root(scene: Scene) -> Iterator[Finding]:
         yield Finding(
             WARN,
             "state",
-            f"{len(wide)} entries below {root} are open to other users: {first_lines(wide)}",
+            f"open to other users, {count(len(wide), 'entry', 'entries')} below {root}: {first_lines(wide)}",
             f"a server tightens them when it starts, or: chmod -R go= {root}",
             {"open": wide},
         )

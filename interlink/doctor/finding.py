@@ -61,6 +61,10 @@ class Scene:
     processes: list[Process] | None = None
     health: Mapping[str, Healthz | InterlinkError] = field(default_factory=dict)
 
+    def lately(self, at_ms: int) -> bool:
+        """Whether a time is less than a message's life ago: what is older is history, and no warning."""
+        return self.now_ms - at_ms < self.settings.fresh_behind_s * 1000
+
 
 Check = Callable[[Scene], Iterable[Finding]]
 

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, first_lines
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, count, first_lines
 from interlink.doctor.survey import Seen, held_back
 from interlink.errors import StateError
 from interlink.mailbox.notice import FAILED
@@ -12,7 +12,7 @@ from interlink.session.counters import Refused
 from interlink.state import files
 from interlink.state.paths import Layout
 from interlink.text import clean_line, fingerprint, shown_name
-from interlink.trust.gate import EXPIRED
+from interlink.trust.gate import EXPIRED, STRANGER
 from interlink.trust.pairing import PairingStore
 
 NAME = "session"
@@ -156,30 +156,40 @@ def _held_back(one: Seen, scene: Scene) -> Iterator[Finding]:
     for record in held_back(one.box, scene.petnames, scene.now_ms):
         by[record.message.sender] += 1
         names[record.message.sender] = record.peer
-    for key, count in by.most_common():
+    for key, number in by.most_common():
         yield Finding(
             WARN,
             "held back",
-            f"{one.place.shown}: {count} unread of {shown_name(names[key])} [{fingerprint(key)}], no peer now",
+            f"{one.place.shown}: {number} unread of {shown_name(names[key])} [{fingerprint(key)}], no peer now",
             f"to see them: interlink peers add PETNAME {key}; else: interlink prune --held-back={key}",
-            {**_data(one), "sender": key, "count": count},
+            {**_data(one), "sender": key, "count": number},
         )
 
 
 def _refused(one: Seen, scene: Scene) -> Iterator[Finding]:
     found: Refused = one.refused
-    lately = scene.now_ms - found.at_ms < scene.settings.fresh_behind_s * 1000
-    for key, count in sorted(found.expired_by.items()):
+    for key, number in sorted(found.expired_by.items()):
         name = shown_name((scene.petnames or {}).get(key, "a former peer"))
         yield Finding(
-            WARN if lately else OK,
+            WARN if scene.lately(found.at_ms) else OK,
             "expired",
-            f"{one.place.shown}: {count} messages of {name} [{fingerprint(key)}] were refused as too old",
+            f"{one.place.shown}: refused as too old, from {name} [{fingerprint(key)}]: {count(number, 'message')}",
             f"what is more than {_ago(int(scene.settings.fresh_behind_s * 1000))} old on arrival is refused: "
             "have it sent anew, and compare the clocks",
-            {**_data(one), "sender": key, "count": count, "at_ms": found.at_ms},
+            {**_data(one), "sender": key, "count": number, "at_ms": found.at_ms},
         )
-    others = {reason: n for reason, n in sorted(found.counts.items()) if n and reason != EXPIRED}
+    strangers = found.counts.get(STRANGER, 0)
+    if strangers > 0:
+        yield Finding(
+            WARN if scene.lately(found.at_ms) else OK,
+            "refused",
+            f"{one.place.shown}: refused and not kept, from senders that were no peers: "
+            f"{count(strangers, 'message')} (the last refusal of any kind {_ago(scene.now_ms - found.at_ms)} ago)",
+            "if you expected one: interlink peers add PETNAME KEY on this machine, then have it sent anew; "
+            "its server's log names the sender: event=refused reason=stranger sender=FINGERPRINT",
+            {**_data(one), "counts": {STRANGER: strangers}, "at_ms": found.at_ms},
+        )
+    others = {r: n for r, n in sorted(found.counts.items()) if n and r not in (EXPIRED, STRANGER)}
     refusals = {r: n for r, n in others.items() if r.isidentifier()}
     if refusals:
         text = ", ".join(f"{n} {reason}" for reason, n in refusals.items())

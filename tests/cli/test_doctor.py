@@ -18,6 +18,7 @@ from support.relay import RelayProcess
 
 from interlink.outlog import Change, Journal, Outgoing
 from interlink.settings import Settings
+from interlink.trust.identity import Identity
 from interlink.trust.pairing import PairingStore, Request
 
 
@@ -199,7 +200,56 @@ def test_what_came_too_late_is_shown_by_sender() -> None:
     report = Report("--url", NO_RELAY)
     found = report.one("expired", "warn")
     assert '"alice"' in found["text"] and ALICE.public[:8] in found["text"] and found["data"]["count"] == 3
-    assert report.one("refused", "ok")["data"]["counts"] == {"stranger": 1}
+    assert found["text"].endswith("3 messages")
+    assert report.one("refused", "warn")["data"]["counts"] == {"stranger": 1}
+
+
+def _refuse(*senders: Identity, ago_ms: int = 0) -> None:
+    box = desk(set_to=settings(counts_every_s=0), names={})
+    box.now -= ago_ms
+    box.admit(*(note(f"m{n}", sender=sender, ts=box.now) for n, sender in enumerate(senders)))
+
+
+def test_a_message_of_somebody_whom_nobody_added() -> None:
+    me()
+    _refuse(CAROL)
+    report = Report("--url", NO_RELAY, "--problems")
+    found = report.one("refused", "warn")
+    assert "that were no peers: 1 message (" in found["text"] and "refused" not in report.broken
+    for part in ("interlink peers add PETNAME KEY", "sent anew", "reason=stranger sender=FINGERPRINT"):
+        assert part in found["advice"]
+    assert CAROL.public not in report.done.out
+    assert report.of("peers") == []  # there is one, so that this is in order
+
+
+def test_without_peers_the_finding_on_the_peers_says_what_was_refused() -> None:
+    me()
+    ok("peers", "remove", "alice")
+    assert Report("--url", NO_RELAY).one("peers", "ok")["data"] == {"count": 0, "path": peers_path()}
+    _refuse(ALICE, CAROL)
+    found = Report("--url", NO_RELAY).one("peers", "warn")
+    assert "so nobody is admitted: 2 messages refused" in found["text"] and "peers add" in found["advice"]
+    assert found["data"]["strangers"] == 2
+
+
+def test_an_old_refusal_of_a_stranger_is_no_warning_any_more() -> None:
+    me()
+    ok("peers", "remove", "alice")
+    _refuse(ALICE, ago_ms=DAY_MS + HOUR_MS)
+    report = Report("--url", NO_RELAY)
+    assert "1 message (" in report.one("refused", "ok")["text"]
+    assert "1 message refused so far" in report.one("peers", "ok")["text"]
+
+
+def test_other_refusals_are_told_apart_from_strangers() -> None:
+    me()
+    box = desk(set_to=settings(counts_every_s=0), names={ALICE.public: "alice"})
+    forged = note("f", ts=box.now)
+    forged.text = "another"
+    box.admit(forged, note("s", sender=CAROL, ts=box.now))
+    report = Report("--url", NO_RELAY)
+    assert report.one("refused", "ok")["data"]["counts"] == {"bad_signature": 1}
+    assert report.one("refused", "warn")["data"]["counts"] == {"stranger": 1}
 
 
 @pytest.mark.req("M27", "M16")
