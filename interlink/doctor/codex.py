@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from interlink.doctor.finding import OK, WARN, Finding, Scene, first_lines
+from interlink.doctor.finding import OK, WARN, Finding, Scene, count, first_lines
 from interlink.errors import SetupError
 from interlink.state.paths import home
 
@@ -82,7 +82,7 @@ def _hooks(name: str, table: Mapping[str, Any], path: str) -> Iterator[Finding]:
         advice = "start Codex in a terminal and review its hooks (Hooks need review); new threads then use them"
         yield Finding(WARN, NAME, f"hooks that Codex skips: {shown}", advice, data)
     else:
-        yield Finding(OK, NAME, f"set up, {len(trust)} hooks trusted ({path})", data=data)
+        yield Finding(OK, NAME, f"set up, {count(len(trust), 'hook')} trusted ({path})", data=data)
 
 
 def _states(name: str, table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:

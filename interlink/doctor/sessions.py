@@ -74,8 +74,10 @@ def _mail(one: Seen, scene: Scene) -> Iterator[Finding]:
     elif one.unread:
         yield from _notices(one, scene, data)
     if one.pending:
-        advice = "see the relays" if one.served else f"interlink adopt {one.place.session} --into SESSION"
-        yield Finding(WARN, "outbox", f"{name}: {one.pending} messages wait for a relay", advice, data)
+        adopt = f"interlink adopt {one.place.session} --into SESSION"
+        advice = "tried again by itself; the agent's tool list_pending says what each relay answered"
+        text = f"{name}: {count(one.pending, 'message')} not taken by a relay yet"
+        yield Finding(WARN, "outbox", text, advice if one.served else adopt, data)
 
 
 def _since(one: Seen, scene: Scene) -> str:
@@ -105,7 +107,11 @@ def _notices(one: Seen, scene: Scene, data: dict[str, object]) -> Iterator[Findi
     data = {**data, "notice": {"id": notice.id, "state": notice.state, "retry_at_ms": notice.retry_at}}
     if notice.state == FAILED:
         yield Finding(
-            WARN, "notice", f"{unread}; {about}, {notice.failures} failures in a row", "see its server's log", data
+            WARN,
+            "notice",
+            f"{unread}; {about}, {count(notice.failures, 'failure')} in a row",
+            "see its server's log",
+            data,
         )
     elif one.waiting and one.armed is False:
         yield Finding(
@@ -131,7 +137,7 @@ def _room(one: Seen, scene: Scene) -> Iterator[Finding]:
         advice = "let its agent acknowledge some"
         yield Finding(BROKEN, "mailbox", f"{one.place.shown}: full; more mail waits at the relay", advice, data)
     elif left >= 0.9 * s.mailbox_max_records or size >= 0.9 * s.mailbox_max_bytes:
-        text = f"{one.place.shown}: nearly full ({left} messages, {size} bytes unread)"
+        text = f"{one.place.shown}: nearly full ({count(left, 'message')}, {count(size, 'byte')} unread)"
         yield Finding(WARN, "mailbox", text, "let its agent acknowledge some", data)
     counts = {k: n for k, n in sorted(box.head.counts.items()) if n}
     if counts:
@@ -208,10 +214,11 @@ def _failed(one: Seen, layout: Layout) -> Iterator[Finding]:
         yield Finding(WARN, "failed", f"{one.place.shown}: the file of failed deliveries does not parse")
         return
     if reasons:
+        number = count(len(reasons), "failed delivery", "failed deliveries")
         yield Finding(
             WARN,
             "failed",
-            f"{one.place.shown}: {len(reasons)} failed deliveries: {clean_line(first_lines(reasons, 2), 300)}",
+            f"{one.place.shown}: {number}: {clean_line(first_lines(reasons, 2), 300)}",
             "the agent's tool failed_deliveries reads, retries or discards them",
             {**_data(one), "count": len(reasons)},
         )
@@ -228,7 +235,7 @@ def _pairing(one: Seen, layout: Layout) -> Iterator[Finding]:
         yield Finding(
             OK,
             "pairing",
-            f"{one.place.shown}: {len(waiting)} pairing requests wait: {first_lines(waiting)}",
+            f"{one.place.shown}: {count(len(waiting), 'pairing request')} not answered: {first_lines(waiting)}",
             "list_pair_requests shows them",
             {**_data(one), "requests": waiting},
         )

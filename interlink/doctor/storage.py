@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from interlink import inbox_compact
-from interlink.doctor.finding import OK, WARN, Finding, Scene, first_lines
+from interlink.doctor.finding import OK, WARN, Finding, Scene, count, first_lines
 from interlink.session import known
 from interlink.session.prune import stale_temps
 from interlink.state.paths import is_session
@@ -47,7 +47,7 @@ def check_storage(scene: Scene) -> Iterator[Finding]:
         )
     temps = [os.path.relpath(path, root) for path in stale_temps(scene.layout)]
     if temps:
-        text = f"{len(temps)} temporary files of processes that are gone: {first_lines(temps)}"
+        text = f"{count(len(temps), 'temporary file')} of processes that are gone: {first_lines(temps)}"
         yield Finding(WARN, "disk", text, "interlink prune removes them", {"files": temps})
 
 

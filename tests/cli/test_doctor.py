@@ -82,7 +82,7 @@ def test_wide_modes_and_links_that_lead_out(tmp_path: Path) -> None:
     os.symlink(tmp_path, os.path.join(root, "failed"))
     report = Report("--url", NO_RELAY)
     wide = next(f for f in report.of("state", "warn"))
-    assert wide["data"]["open"] == ["inbox/s1.jsonl"]
+    assert wide["data"]["open"] == ["inbox/s1.jsonl"] and "1 entry below" in wide["text"]
     assert "failed" in report.one("state", "broken")["text"]
     assert os.stat(layout().inbox("s1")).st_mode & 0o777 == 0o644
 
@@ -177,7 +177,8 @@ def test_mail_and_unsent_messages_of_a_session_that_no_server_has() -> None:
     report = Report("--url", NO_RELAY)
     orphan = report.one("orphan", "warn")
     assert orphan["data"]["unread"] == 1 and "interlink adopt lost --into" in orphan["advice"]
-    assert "adopt lost" in report.one("outbox", "warn")["advice"]
+    outbox = report.one("outbox", "warn")
+    assert "adopt lost" in outbox["advice"] and "1 message not taken" in outbox["text"]
     assert report.broken == set()
 
 
@@ -272,7 +273,7 @@ def test_failed_deliveries_with_a_hostile_reason() -> None:
     entry = {"id": "f1", "msg_id": "m1", "sender": "alice", "text": "BODY", "reason": "queue:\x1b[31m exit 1\n"}
     Path(path).write_text(json.dumps([entry]))
     found = Report("--url", NO_RELAY).one("failed", "warn")
-    assert "queue:[31m exit 1" in found["text"] and "BODY" not in json.dumps(found)
+    assert "1 failed delivery: queue:[31m exit 1" in found["text"] and "BODY" not in json.dumps(found)
     for damaged in ("{", "{}x", "[1]", '{"a": 1}'):
         Path(path).write_text(damaged)
         assert "does not parse" in Report("--url", NO_RELAY).one("failed", "warn")["text"]
@@ -284,7 +285,8 @@ def test_pairing_requests_that_wait() -> None:
     request = Request(key=CAROL.public, name="\x1b[31mmallory", request_id="r", reply_to=f"{CAROL.public}#s")
     PairingStore(layout(), ME, "s1").update(lambda state: state.inbound.append(request))
     found = Report("--url", NO_RELAY).one("pairing", "ok")
-    assert CAROL.public[:8] in found["text"] and "mallory" not in json.dumps(found)
+    assert f"1 pairing request not answered: {CAROL.public[:8]}" in found["text"]
+    assert "mallory" not in json.dumps(found)
 
 
 @pytest.mark.req("T6")
@@ -297,7 +299,9 @@ def test_sizes_and_left_over_temporary_files() -> None:
     report = Report("--url", NO_RELAY)
     sizes = report.one("disk", "ok")["data"]["bytes"]
     assert sizes["mailbox"] >= os.path.getsize(layout().mailbox(ME, "s1")) + 100
-    assert report.one("disk", "warn")["data"]["files"] == [f"mailbox/{ME}/.s1.json.{child.pid}.tmp"]
+    left = report.one("disk", "warn")
+    assert left["data"]["files"] == [f"mailbox/{ME}/.s1.json.{child.pid}.tmp"]
+    assert left["text"].startswith("1 temporary file of")
 
 
 def _everything() -> str:

@@ -97,7 +97,7 @@ def test_a_notice_that_failed() -> None:
     told(0, "delivery_failed", failed=True)
     with server(0, "s1", ME):
         found = Report("--url", NO_RELAY).one("notice", "warn")
-    assert "1 failures in a row" in found["text"] and "delivery_failed" in found["text"]
+    assert "1 failure in a row" in found["text"] and "delivery_failed" in found["text"]
 
 
 @pytest.mark.req("H4", "C5")
@@ -333,6 +333,8 @@ def test_the_hooks_of_codex_and_their_trust() -> None:
     level, text = codex(passing + _trust(path))
     assert level == "ok" and "2 hooks trusted" in text
     assert Report("--url", NO_RELAY, env=env).one("codex", "ok")["text"] == text
+    one = passing.partition("[[hooks.UserPromptSubmit]]")[0]
+    assert "1 hook trusted" in codex(one + _trust(path))[1]
     level, text = codex(passing)
     assert level == "warn" and "SessionStart untrusted, UserPromptSubmit untrusted" in text
     level, text = codex(passing.replace("${session_id}", "${cwd}") + _trust(path))
