@@ -37,8 +37,9 @@ def binaries(folder: str | None = None) -> str | None:
 
 def use_binaries(folder: str | None) -> None:
     """From now on programs are of this folder, None or "": of this tree. ValueError for a folder without them."""
-    if folder and not (Path(folder) / "interlink-mcp").is_file():
-        raise ValueError(f"no interlink-mcp in {folder}")
+    for name in ("interlink-mcp", "interlink-bus", "interlink-keygen") if folder else ():
+        if not os.access(os.path.join(str(folder), name), os.X_OK):
+            raise ValueError(f"{OTHER}: no program {name} in {folder}")
     os.environ.pop(OTHER, None)
     if folder:
         os.environ[OTHER] = os.path.abspath(folder)  # a node has a current folder of its own

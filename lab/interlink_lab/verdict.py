@@ -3,6 +3,7 @@
 import json
 import shlex
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,7 +16,7 @@ from interlink_lab.checker import Violation, check
 from interlink_lab.history import Event, History
 from interlink_lab.programs import OTHER, binaries
 from interlink_lab.remote import RemoteFailed
-from interlink_lab.run import LabFailed, open_run, prepare_backend
+from interlink_lab.run import LabFailed, Run, open_run, prepare_backend
 from interlink_lab.scenarios.base import Scenario
 
 LIMIT_S = {False: 180.0, True: 1800.0}
@@ -46,6 +47,9 @@ class Verdict:
     """The folder whose `interlink/` was run in place of this tree's."""
     binaries: str = ""
     """The folder of other binaries that were run (INTERLINK_LAB_BIN)."""
+
+    missed: list[str] = field(default_factory=list)
+    """Faults that there was nothing to do to."""
 
     @property
     def arguments(self) -> list[str]:
@@ -127,7 +131,7 @@ async def run_scenario(
     `bug`, `told_product`: what the verdict says of `product`, so that the run can be made again.
     """
     began = time.monotonic()
-    error = ""
+    error, mistake = "", False
     try:
         await prepare_backend(backend)  # may build an image: not on the run's time
         with anyio.fail_after(LIMIT_S[long] + SPANS * (scenario.span_s or 0.0)):
@@ -136,11 +140,15 @@ async def run_scenario(
                 patience_s=scenario.patience_s,
             ) as run:  # fmt: skip
                 await scenario.body(run)
+                if run.heals:
+                    raise ValueError(f"never ended: {_left(run)}; end it, or `await heal(run)`, before `settled`")
     except* (LabFailed, RemoteFailed, TimeoutError, OSError) as group:
         error = "; ".join(f"{type(e).__name__}: {e}" for e in leaves(group))
+    except* Exception as group:  # noqa: BLE001 - a mistake of the scenario: nothing is said about the product
+        error, mistake = "; ".join(_where(e, scenario) for e in leaves(group)), True
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.exists() else History()
-    found = check(history)
+    found = [] if mistake else check(history)
     if not error and not scenario.silent and not any(history.of("send.ok", "raw.send", "local.post")):
         error = "no message was accepted: this run proves nothing"
     result = "failed" if found else "broken" if error else "passed"
@@ -158,10 +166,30 @@ async def run_scenario(
         bug=bug,
         patience_s=scenario.patience_s,
         product=told_product,
+        missed=_missed(history),
         binaries=binaries() or "",
     )
     verdict.write(folder)
     return verdict
+
+
+def _left(run: Run) -> str:
+    """The faults that are still on."""
+    return ", ".join(f"{e['fault']} on {e['target']}" for e in run.history.of("fault") if e["id"] in run.heals)
+
+
+def _missed(history: History) -> list[str]:
+    """Faults that there was nothing to do to."""
+    missed = {e["id"] for e in history.of("fault.missed")}
+    return [f"{e['fault']} on {e['target']}" for e in history.of("fault") if e["id"] in missed]
+
+
+def _where(wrong: BaseException, scenario: Scenario) -> str:
+    """An exception with the last place in the scenario's own file."""
+    file = scenario.body.__code__.co_filename
+    places = [f for f in traceback.extract_tb(wrong.__traceback__) if f.filename == file]
+    at = f" ({Path(file).name}:{places[-1].lineno})" if places else ""
+    return f"{type(wrong).__name__}: {wrong}{at}"
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

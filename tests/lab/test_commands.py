@@ -1,5 +1,6 @@
 """The lab's command line: what it lists, how it refuses, that its seeded bugs still fit the product."""
 
+import asyncio
 import json
 import os
 import re
@@ -16,9 +17,13 @@ from support.programs import ROOT
 from interlink_lab import bugs
 from interlink_lab.checker import names
 from interlink_lab.commands import replay
+from interlink_lab.commands.run import read_seeds
+from interlink_lab.nemesis import Fault, begin
+from interlink_lab.run import Run
 from interlink_lab.scenarios import known
-from interlink_lab.scenarios.base import KNOWN
-from interlink_lab.verdict import Verdict, junit
+from interlink_lab.scenarios.base import KNOWN, Body, Scenario
+from interlink_lab.topology import two_hosts
+from interlink_lab.verdict import Verdict, junit, run_scenario
 
 
 def lab(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -111,8 +116,16 @@ def test_other_binaries_are_a_part_of_the_verdict_and_of_its_line(tmp_path: Path
     assert Verdict(**FAILED).replay.startswith("./dev lab run ")
 
 
+def useless(folder: Path) -> None:
+    """Programs that end at once: the lab cannot run them."""
+    folder.mkdir(exist_ok=True)
+    for name in ("interlink-mcp", "interlink-bus", "interlink-keygen"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n", "ascii")
+        (folder / name).chmod(0o755)
+
+
 def test_a_run_with_other_binaries_says_so(tmp_path: Path) -> None:
-    (tmp_path / "interlink-mcp").touch()  # no interlink-bus: the lab cannot run it
+    useless(tmp_path)
     done = lab("run", "one-message", "--json", "--out", str(tmp_path / "out"), INTERLINK_LAB_BIN=str(tmp_path))
     assert done.returncode == 3, done.stdout + done.stderr
     row = json.loads(done.stdout)
@@ -126,8 +139,7 @@ def test_a_run_with_other_binaries_says_so(tmp_path: Path) -> None:
 def test_a_replay_runs_the_binaries_that_were_recorded(
     recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "interlink-mcp").touch()
+    useless(tmp_path / "bin")
     monkeypatch.setenv("INTERLINK_LAB_BIN", "/those/of/now")
     monkeypatch.chdir(tmp_path)
     Verdict(**FAILED, binaries=recorded).write(tmp_path)
@@ -144,12 +156,64 @@ def test_a_replay_runs_the_binaries_that_were_recorded(
 
 
 def test_binaries_that_are_not_there_are_said_and_exit_64(tmp_path: Path) -> None:
+    useless(tmp_path)
+    (tmp_path / "interlink-bus").unlink()
     done = lab("run", "one-message", "--out", str(tmp_path / "out"), INTERLINK_LAB_BIN=str(tmp_path))
-    assert done.returncode == 64 and "no interlink-mcp in" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 64 and "no program interlink-bus in" in done.stderr, done.stdout + done.stderr
     Verdict(**FAILED, binaries=str(tmp_path / "gone")).write(tmp_path)
     done = lab("replay", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert done.returncode == 64 and "no interlink-mcp in" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 64 and "no program interlink-mcp in" in done.stderr, done.stdout + done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run",), "Missing argument"),
+        (("run", "one-message", "--bogus"), "No such option"),
+        (("run", "one-message", "--backend", "cloud"), "cloud"),
+        (("run", "random", "--seconds", "nan"), "no number of seconds"),
+        (("run", "one-message", "--patience", "-1"), "no number of seconds"),
+        (("run", "one-message", "--without-fix", "nosuch"), "no seeded bug"),
+        (("run", "one-message", "--without-fix", "no-listener-lock", "--product", "."), "only one"),
+        (("reproduce", "earthquake"), "earthquake"),
+    ],
+)
+def test_what_is_asked_wrongly_exits_64_and_leaves_no_folder(
+    words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    done = lab(*words, "--out", str(tmp_path / "out"))
+    assert done.returncode == 64 and told in done.stderr, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_seeds_that_are_none_are_named_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "seeds").write_bytes(b"1\n# none\n\xffabc\n")
+    with pytest.raises(ValueError, match=r"seeds:3: .*abc' is no seed"):
+        read_seeds(tmp_path / "seeds")
+
+
+def test_a_folder_that_cannot_be_made_is_no_verdict_on_the_product(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = lab("run", "one-message", "--out", str(tmp_path / "file"))
+    assert done.returncode == 3 and "file" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+async def _misspelt(run: Run) -> None:
+    run.host("carol")
+
+
+async def _left_on(run: Run) -> None:
+    await run.host("alice").send(run.host("bob"))
+    await begin(run, Fault("pause", "bob.server"))
+
+
+@pytest.mark.parametrize(("body", "told"), [(_misspelt, "no host 'carol'"), (_left_on, "pause on bob.server")])
+def test_a_mistake_of_a_scenario_is_no_verdict_on_the_product(body: Body, told: str, tmp_path: Path) -> None:
+    verdict = asyncio.run(run_scenario(Scenario("mine", "", two_hosts(), body), tmp_path))
+    assert (verdict.result, verdict.exit_code, verdict.violations) == ("broken", 3, []), verdict
+    assert told in verdict.error
+    assert Verdict.load(tmp_path) == verdict
 
 
 def test_junit_tells_failures_from_broken_runs() -> None:

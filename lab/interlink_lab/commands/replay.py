@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from interlink_lab.commands.run import EXIT_USAGE, chosen, run_one, runs_folder, tell
+from interlink_lab.commands.run import chosen, run_one, runs_folder, tell
+from interlink_lab.commands.shell import run_command, usage
 from interlink_lab.programs import use_binaries
 from interlink_lab.verdict import Verdict
 
@@ -27,8 +28,7 @@ def command(run: Path, out: Path | None, verbose: bool) -> None:
     try:
         before = Verdict.load(folder)
     except (OSError, ValueError) as exc:
-        click.echo(f"no recorded run in {folder}: {exc}", err=True)
-        sys.exit(EXIT_USAGE)
+        usage(f"no recorded run in {folder}: {exc}")
     name = "random" if before.span_s is not None else before.scenario
     console.print(f"replaying: {escape(before.replay)}", soft_wrap=True)
     only = chosen((name,), before.backend, [before.seed], before.span_s, before.long, before.patience_s)
@@ -40,8 +40,7 @@ def command(run: Path, out: Path | None, verbose: bool) -> None:
             Path(before.product) if before.product else None,
         )  # fmt: skip
     except ValueError as exc:  # the seeded bug, the other tree or the other binaries are not there any more
-        click.echo(str(exc), err=True)
-        sys.exit(EXIT_USAGE)
+        usage(exc)
     tell(console, after, fresh, keep=True)
     console.print(compared(before, after))
     sys.exit(after.exit_code)
@@ -62,4 +61,4 @@ def compared(before: Verdict, after: Verdict) -> Table:
 
 
 if __name__ == "__main__":
-    command(prog_name="interlink-lab replay")
+    run_command(command, "interlink-lab replay")

@@ -6,14 +6,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from interlink_lab.commands.run import EXIT_USAGE
+from interlink_lab.commands.shell import EXIT_BROKEN, run_command, usage
 from interlink_lab.report.browser import Browser, BrowserFailed, find
 from interlink_lab.report.load import load
 from interlink_lab.report.page import page
 from interlink_lab.report.terminal import show
 from interlink_lab.report.timeline import timeline
 
-EXIT_BROKEN = 3
 PICTURE = (1360, 860)  # px
 
 
@@ -34,8 +33,7 @@ def command(
         recorded = load(run, recheck)
         data = timeline(recorded)
     except (OSError, ValueError) as exc:
-        click.echo(f"no recorded run in {run}: {exc}", err=True)
-        sys.exit(EXIT_USAGE)
+        usage(f"no recorded run in {run}: {exc}")
     path = out or recorded.folder / "report.html"
     if not text_only:
         path.write_text(page(data), "utf-8")
@@ -65,4 +63,4 @@ def _picture(page_file: Path, to: Path) -> None:
 
 
 if __name__ == "__main__":
-    command(prog_name="interlink-lab report")
+    run_command(command, "interlink-lab report")

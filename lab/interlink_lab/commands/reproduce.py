@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 
 from interlink_lab import bugs
-from interlink_lab.commands.run import EXIT_USAGE, run_one, runs_folder, tell
+from interlink_lab.commands.run import run_one, runs_folder, tell
+from interlink_lab.commands.shell import run_command, usage
 from interlink_lab.report.load import load
 from interlink_lab.report.page import page
 from interlink_lab.report.terminal import show
@@ -51,10 +52,11 @@ HELP = "\n\n".join(f"Fixes for {fault}: {', '.join(fixes(fault))}." for fault in
 def command(fault: str, name: str, backend: str, out: Path | None) -> None:
     """Run one case to its timeline."""
     if name and name not in fixes(fault):
-        click.echo(f"no fix {name!r} for {fault}: one of {', '.join(fixes(fault))}", err=True)
-        sys.exit(EXIT_USAGE)
+        usage(f"no fix {name!r} for {fault}: one of {', '.join(fixes(fault))}")
     console = Console(highlight=False)
     scenario = known()[bugs.known()[name].scenario if name else FAULTS[fault]]
+    fix = f" without the fix {name}" if name else ""
+    console.print(f"{fault}{fix}: scenario {scenario.name}, {scenario.what}", soft_wrap=True)
     folder, verdict = run_one(console, scenario, out or runs_folder(), backend, 0, False, name, False)
     recorded = load(folder)
     data = timeline(recorded)
@@ -62,9 +64,12 @@ def command(fault: str, name: str, backend: str, out: Path | None) -> None:
     path = folder / "report.html"
     path.write_text(page(data), "utf-8")
     tell(console, verdict, folder, keep=True)
-    console.print(f"  timeline: {path}")
+    console.print(f"  timeline: {path}", soft_wrap=True)
+    there = {v["invariant"] for v in verdict.violations} & set(RELATED[fault])
+    answer = f"it is there: {', '.join(sorted(there))}" if there else "it is not there"
+    console.print(f"{fault}{fix}: {answer if verdict.result != 'broken' else 'no answer, the run is broken'}")
     sys.exit(verdict.exit_code)
 
 
 if __name__ == "__main__":
-    command(prog_name="interlink-lab reproduce")
+    run_command(command, "interlink-lab reproduce")

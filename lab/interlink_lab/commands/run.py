@@ -1,18 +1,20 @@
 """`interlink-lab run SCENARIO...`: run scenarios, say what happens, exit by verdict."""
 
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import anyio
 import click
 from rich.console import Console
 from rich.markup import escape
 
+from interlink_lab import bugs
+from interlink_lab.commands.shell import above_zero, run_command, usage
 from interlink_lab.history import Event
 from interlink_lab.programs import binaries, use_binaries
 from interlink_lab.report.text import line
@@ -20,7 +22,6 @@ from interlink_lab.scenarios import Scenario, known
 from interlink_lab.verdict import Verdict, junit, run_scenario
 
 SHOWN = 6  # violations in the terminal; the report has all
-EXIT_USAGE = 64
 
 
 def runs_folder() -> Path:
@@ -31,13 +32,21 @@ def runs_folder() -> Path:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, required=True)
 @click.option("--backend", type=click.Choice(["process", "docker"]), default="process", show_default=True)
-@click.option("--seed", type=int, default=0, help="seed of a random run")
+@click.option("--seed", type=int, default=0, show_default=True, help="seed of a random run")
 @click.option(
     "--seeds", "seeds_file", type=click.Path(path_type=Path), help="random runs, one a seed of this file"
 )
 @click.option("--long", "long_form", is_flag=True, help="the long form of the scenarios")
-@click.option("--seconds", type=float, default=None, help="how long a random run goes on")
-@click.option("--patience", type=float, default=None, help="seconds to wait for anything [60]")
+@click.option(
+    "--seconds",
+    type=float,
+    callback=above_zero,
+    default=None,
+    help="how long a random run goes on [30; --long 60]",
+)
+@click.option(
+    "--patience", type=float, callback=above_zero, default=None, help="seconds to wait for anything [60]"
+)
 @click.option("--keep", is_flag=True, help="keep the folders of passed runs too")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="folder for the runs [lab-runs]")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), default=None, help="write JUnit XML here")
@@ -54,7 +63,8 @@ def command(
 ) -> None:  # fmt: skip
     """Run scenarios by name, `all` of them, or `random` ones from a seed.
 
-    One after another. Exit 0: all passed; 1: an invariant does not hold; 3: one could not be run; 64: usage.
+    One after another. Exit 0: all passed; 1: an invariant does not hold; 3: one could not be run; 64: usage; 130:
+    ended by a signal.
     """
     console = Console(stderr=as_json, highlight=False)
     verdicts = []
@@ -62,8 +72,8 @@ def command(
         seeds = [seed] if seeds_file is None else read_seeds(seeds_file)
         if seeds_file is not None and "random" not in names:
             raise ValueError("--seeds is for `random`")
-        if bug and product is not None:
-            raise ValueError("--without-fix patches this tree: not with --product")
+        if sum(map(bool, (bug, product, binaries()))) > 1:
+            raise ValueError("of --without-fix, --product and INTERLINK_LAB_BIN only one: each says what is run")
     except (OSError, ValueError) as exc:
         usage(exc)
     for scenario, number in chosen(names, backend, seeds, seconds, long_form, patience):
@@ -78,8 +88,6 @@ def command(
         if as_json:
             print((folder / "verdict.json").read_text("utf-8").replace("\n", ""), flush=True)
         if verdict.result == "passed" and not keep:
-            import shutil
-
             shutil.rmtree(folder, ignore_errors=True)
     if junit_file is not None:
         junit_file.write_text(junit(verdicts), "utf-8")
@@ -95,16 +103,15 @@ def worst(verdicts: list[Verdict]) -> int:
     return next((code for code in (1, 3) if code in codes), 0)
 
 
-def usage(wrong: object) -> NoReturn:
-    """Say it and exit 64."""
-    click.echo(str(wrong), err=True)
-    sys.exit(EXIT_USAGE)
-
-
 def read_seeds(path: Path) -> list[int]:
     """One a line; `#` begins a comment. OSError; ValueError for what is no number, or for none at all."""
-    lines = [line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines()]
-    found = [int(line) for line in lines if line]
+    found = []
+    for number, text in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        word = text.partition("#")[0].strip()
+        try:
+            found += [int(word)] if word else []
+        except ValueError:
+            raise ValueError(f"{path}:{number}: {word[:40]!r} is no seed, a whole number") from None
     if not found:
         raise ValueError(f"{path}: no seeds")
     return found
@@ -147,12 +154,12 @@ def run_one(
         raise ValueError(f"no interlink/ in {product}")
     use_binaries(binaries())
     told_product = "" if product is None else str(product.resolve())
+    if bug and bug not in bugs.known():
+        raise ValueError(f"no seeded bug {bug!r}: one of {', '.join(sorted(bugs.known()))}")
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{scenario.name}-", dir=base))
     if bug:
-        from interlink_lab.bugs import patched_copy
-
-        product = patched_copy(bug, folder / "product")
+        product = bugs.patched_copy(bug, folder / "product")
     counts = {"events": 0, "faults": 0, "wakes": 0, "fetches": 0}
     with console.status(f"{scenario.name}: starting") as status:
 
@@ -178,23 +185,28 @@ def run_one(
 def tell(console: Console, verdict: Verdict, folder: Path, keep: bool) -> None:
     """The verdict in a few lines; a failed one with its proof and how to run it again."""
     mark = {"passed": "[green]ok[/]", "failed": "[red]FAILED[/]"}.get(verdict.result, "[yellow]BROKEN[/]")
+    seed = "" if verdict.span_s is None else f" seed {verdict.seed}"
     console.print(
-        f"{mark} {verdict.scenario} \\[{verdict.backend}] {verdict.seconds:.1f} s, {verdict.events} events"
+        f"{mark} {verdict.scenario}{seed} \\[{verdict.backend}] {verdict.seconds:.1f} s, {verdict.events} events"
     )
     for found in verdict.violations[:SHOWN]:
-        console.print(f"  [bold]{found['invariant']}[/]: {escape(found['text'])}")
+        console.print(f"  [bold]{found['invariant']}[/]: {escape(found['text'])}", soft_wrap=True)
         for event in found["events"]:
-            console.print(escape(f"      {line(event)}"))
+            console.print(escape(f"      {line(event)}"), soft_wrap=True)
     if len(verdict.violations) > SHOWN:
         console.print(f"  and {len(verdict.violations) - SHOWN} more")
     if verdict.error:
-        console.print(f"  {escape(verdict.error)}")
+        console.print(f"  {escape(verdict.error)}", soft_wrap=True)
+    if verdict.missed and verdict.span_s is None:
+        missed = escape(", ".join(verdict.missed))
+        console.print(f"  without an effect, since there was nothing to do it to: {missed}", soft_wrap=True)
     if verdict.result != "passed":
-        again = f"  run it again: {escape(verdict.replay)}\n  look at it:   ./dev lab report {escape(str(folder))}"
-        console.print(again, soft_wrap=True)
+        console.print(f"  run it again: {escape(verdict.replay)}", soft_wrap=True)
+        if (folder / "history.jsonl").is_file():
+            console.print(f"  look at it:   ./dev lab report {escape(str(folder))}", soft_wrap=True)
     elif keep:
-        console.print(f"  kept in {folder}")
+        console.print(f"  kept in {escape(str(folder))}", soft_wrap=True)
 
 
 if __name__ == "__main__":
-    command(prog_name="interlink-lab run")
+    run_command(command, "interlink-lab run")

@@ -36,10 +36,17 @@ def load(run: Path, recheck: bool = False) -> Recorded:
     if (path.parent / "verdict.json").is_file():
         found.verdict = Verdict.load(path.parent)
     if found.verdict is None or recheck:
-        found.violations = [row(v) for v in check(history)]
+        try:
+            found.violations = [row(v) for v in check(history)]
+        except (KeyError, TypeError) as exc:
+            raise ValueError(f"{path.name} cannot be checked: an event lacks {exc}") from exc
         found.notes.append("checked again for this report")
     else:
         found.violations = found.verdict.violations
+        if found.verdict.events != len(history.events):
+            found.notes.append(
+                f"the verdict tells of {found.verdict.events} events, here are {len(history.events)}"
+            )
     return found
 
 
