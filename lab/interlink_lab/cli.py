@@ -36,12 +36,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _list() -> None:
     from interlink_lab import bugs
     from interlink_lab.checker import names
+    from interlink_lab.nemesis import KINDS
     from interlink_lab.scenarios import known
 
     found = known()
     several = {"all": "each of these", "random": "topology, work and faults from a seed (--seed, --seconds)"}
     _rows("Scenarios (interlink-lab run NAME)", {name: found[name].what for name in sorted(found)} | several)
     _rows("Invariants that the checker holds a history to", names())
+    faults = {
+        name: ", ".join([kind.where, *(f"{k}={v}" for k, v in kind.options.items())])
+        for name, kind in KINDS.items()
+    }
+    _rows("Faults (nemesis.Fault(NAME, TARGET, options=...)): their targets, their options", faults)
     seeded = {name: f"{bug.what} (scenario {bug.scenario})" for name, bug in sorted(bugs.known().items())}
     _rows("Seeded bugs (interlink-lab run SCENARIO --without-fix NAME)", seeded)
 

@@ -18,7 +18,7 @@ from interlink_lab import bugs
 from interlink_lab.checker import names
 from interlink_lab.commands import replay
 from interlink_lab.commands.run import read_seeds
-from interlink_lab.nemesis import Fault, begin
+from interlink_lab.nemesis import KINDS, Fault, begin
 from interlink_lab.run import Run
 from interlink_lab.scenarios import known
 from interlink_lab.scenarios.base import KNOWN, Body, Scenario
@@ -36,7 +36,7 @@ def lab(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str
 def test_list_names_commands_scenarios_and_invariants() -> None:
     done = lab("list")
     assert done.returncode == 0
-    for name in ("interlink-lab reproduce", *known(), "all", "random", *names(), *bugs.known()):
+    for name in ("interlink-lab reproduce", *known(), "all", "random", *names(), *KINDS, *bugs.known()):
         assert re.search(rf"^ *{re.escape(name)}  +\S", done.stdout, re.MULTILINE), name
 
 
