@@ -26,16 +26,17 @@ class _Joined:
             self._transport.write(held + data)
         elif data:
             self._held = data
-            self._loop.call_soon(self._flush)  # where nothing follows in this turn
+            self._loop.call_soon(self.flush)  # where nothing follows in this turn
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what was kept for a second write."""
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held)
@@ -76,3 +77,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = True
         self._moved_on = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        # The head of an answer to HEAD: in the next turn the transport is closed where the client half-closed.
+        cast(_Joined, self.transport).flush()
+        super().on_response_complete()

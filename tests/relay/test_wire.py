@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import socket
 import threading
 import time
 
@@ -314,3 +315,21 @@ def test_metrics_count_what_waits(client: Client, route: str) -> None:
     assert value("queued_bytes") == size + 3 * len('"four"')
     client.drain(route)
     assert (value("queued_messages"), value("queued_bytes"), value("acked_total")) == (messages, size, acked + 3)
+
+
+@pytest.mark.req("B2")
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/nothing-here", 404)])
+def test_a_client_that_half_closes_gets_its_answer(
+    relay: RelayProcess, method: str, path: str, status: int
+) -> None:
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", relay.port), timeout=HANG_S) as sock:
+            sock.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            sock.shutdown(socket.SHUT_WR)
+            answer = b""
+            while chunk := sock.recv(65_536):
+                answer += chunk
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status), answer
+        assert bool(body) == (method == "GET")
