@@ -1,10 +1,12 @@
-"""uvicorn's HTTP protocol with two bounds that it lacks (the size of a request's head, a silent start), and with
+"""uvicorn's HTTP protocol with bounds that it lacks (size and time of a request's head, a silent start), and with
 answers that go out in one piece."""
 
 import asyncio
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from interlink.relay.web import WHOLE
 
 HEAD_MAX_BYTES = 1 << 16
 
@@ -43,11 +45,14 @@ class _Joined:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Answers 400 and closes when request line and headers pass 64 KiB; closes who connects and says nothing."""
+    """Answers 400 and closes when request line and headers pass 64 KiB; closes who connects and says nothing, or
+    begins what does not become a request. A body that does not come is its endpoint's to refuse.
+    """
 
     _in_head = True
     _moved_on = False  # a head or a whole message was completed by the piece at hand
     _head_bytes = 0  # of a head that is not complete yet
+    _unfinished: asyncio.TimerHandle | None = None  # runs from the first byte that no request accounts for
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
@@ -67,18 +72,37 @@ class BoundedHttp(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
                 self.send_400_response("The request's head is larger than 64 KiB.")
+        if (
+            (self.cycle is None or self.cycle.response_complete)
+            and self._unfinished is None
+            and not self.transport.is_closing()
+        ):
+            # uvicorn has stopped its timer, and starts it after an answer only. No byte that drips in stops this.
+            self._unfinished = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finished()
+        super().connection_lost(exc)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._moved_on = True
+        if self._unfinished is not None:
+            self._finished()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_head = True
         self._moved_on = True
+        cast(dict[str, object], self.scope)[WHOLE] = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         # The head of an answer to HEAD: in the next turn the transport is closed where the client half-closed.
         cast(_Joined, self.transport).flush()
         super().on_response_complete()
+
+    def _finished(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.cancel()
+            self._unfinished = None

@@ -6,13 +6,21 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.relay import HANG_S, Client, RelayProcess
 
 Run = Callable[..., RelayProcess]
 MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[RelayProcess]:
+    """A relay that waits for nobody as long as the defaults have it."""
+    env = {"INTERLINK_RELAY_BODY_TIMEOUT_S": "0.2", "INTERLINK_RELAY_KEEP_ALIVE_S": "2"}
+    with RelayProcess("--memory", env=env) as process:
+        yield process
 
 
 def _is_full(answer: object, status: int = 429) -> None:
@@ -155,6 +163,108 @@ def test_a_dripping_body_is_ended(run: Run) -> None:
     response = _raw(relay.port, "POST /send HTTP/1.1\nHost: x\nContent-Length: 100\n", b'{"to"')
     assert response.status == 408
     assert json.loads(response.read())["error"]
+
+
+@pytest.mark.req("B2")
+@pytest.mark.parametrize("path", ["/send", "/ack", "/announce", "/unregister"])
+@pytest.mark.parametrize(
+    "header", ["Content-Length: 100", "Transfer-Encoding: chunked", "Content-Length: 9\nExpect: 100-continue"]
+)
+def test_a_body_that_never_comes_is_not_waited_for(hasty: RelayProcess, path: str, header: str) -> None:
+    response = _raw(hasty.port, f"POST {path} HTTP/1.1\nHost: x\n{header}\n")
+    assert response.status == 408
+    assert response.getheader("connection") == "close"
+    assert json.loads(response.read())["error"]
+
+
+@pytest.mark.req("B2")
+def test_a_body_in_pieces_is_waited_for(relay: RelayProcess, route: str) -> None:
+    body = json.dumps({"to": route, "payload": "in pieces"}).encode()
+    sock = socket.create_connection(("127.0.0.1", relay.port), timeout=HANG_S)
+    head = b"POST /send HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+    sock.sendall(head)
+    assert sock.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n", "the endpoint waits for the body by now"
+    for byte in body:
+        sock.sendall(bytes([byte]))
+    assert sock.recv(4096).startswith(b"HTTP/1.1 202 ")
+    sock.close()
+
+
+def _until_closed(sock: socket.socket) -> bytes:
+    found = b""
+    try:
+        while chunk := sock.recv(4096):
+            found += chunk
+    except ConnectionResetError:
+        pass  # closed on bytes that it had not read
+    sock.close()
+    return found
+
+
+@pytest.mark.req("B2")
+def test_what_does_not_become_a_request_is_closed(hasty: RelayProcess) -> None:
+    get = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    post = b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    # What is sent, how many answers are read, what is sent then: nothing more.
+    cases = [
+        (b"", 0, b""),
+        (b"G", 0, b""),
+        (b"GET /he", 0, b""),
+        (get[:-2], 0, b""),
+        (b"\r\n", 0, b""),
+        (get, 1, b""),
+        (get, 1, b"G"),
+        (get + b"G", 1, b""),
+        (post, 1, b"a piece"),
+        (post, 1, b"all of it"),
+    ]
+    socks = []
+    for first, answers, then in cases:
+        sock = socket.create_connection(("127.0.0.1", hasty.port), timeout=HANG_S)
+        sock.sendall(first)
+        if answers:
+            assert sock.recv(4096).startswith(b"HTTP/1.1 ")
+            sock.sendall(then)
+        socks.append(sock)
+    for case, sock in zip(cases, socks, strict=True):
+        assert _until_closed(sock) == b"", case
+
+
+@pytest.mark.req("B2")
+def test_a_dripping_head_is_closed(hasty: RelayProcess) -> None:
+    sock = socket.create_connection(("127.0.0.1", hasty.port), timeout=HANG_S)
+    sock.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+    sock.settimeout(0.05)
+    end = time.monotonic() + HANG_S
+    while True:
+        assert time.monotonic() < end, "each byte won it new time"
+        try:
+            sock.sendall(b"x")
+            assert sock.recv(4096) == b""
+        except TimeoutError:
+            continue
+        except OSError:
+            pass  # a reset
+        break
+    sock.close()
+
+
+@pytest.mark.req("B2")
+@pytest.mark.parametrize("together", [True, False])
+def test_half_a_request_behind_a_poll_does_not_end_the_poll(hasty: RelayProcess, together: bool) -> None:
+    route = f"POLL#{together}"
+    poll, half = f"GET /recv?me=POLL%23{together}&timeout_ms=300000 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /he"
+    with socket.create_connection(("127.0.0.1", hasty.port), timeout=HANG_S) as sock:
+        sock.sendall((poll + half if together else poll).encode())
+        hasty.client.until_waiting(1)
+        if not together:
+            sock.sendall(half.encode())
+        clock = socket.create_connection(("127.0.0.1", hasty.port), timeout=HANG_S)
+        clock.sendall(half.encode())
+        assert _until_closed(clock) == b"", "the time that a head has is over"
+        assert hasty.client.send(route, "it waits").status == 202
+        answer = _until_closed(sock)
+    assert answer.startswith(b"HTTP/1.1 200 ") and b'"it waits"' in answer, answer
 
 
 @pytest.mark.req("B2")
