@@ -71,7 +71,7 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
-                self.send_400_response("The request's head is larger than 64 KiB.")
+                super().send_400_response("The request's head is larger than 64 KiB.")
         if (
             (self.cycle is None or self.cycle.response_complete)
             and self._unfinished is None
@@ -83,6 +83,13 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._finished()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What follows is no HTTP: 400 and the end; behind a whole request that is not answered yet its answer."""
+        if self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        else:
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         self._in_head = False

@@ -333,3 +333,15 @@ def test_a_client_that_half_closes_gets_its_answer(
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 %d " % status), answer
         assert bool(body) == (method == "GET")
+
+
+@pytest.mark.req("B2")
+@pytest.mark.parametrize("count", [1, 2])
+def test_garbage_behind_requests_does_not_take_their_answers(relay: RelayProcess, count: int) -> None:
+    with socket.create_connection(("127.0.0.1", relay.port), timeout=HANG_S) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * count + b"garbage\r\n\r\n")
+        answer = b""
+        while chunk := sock.recv(65_536):
+            answer += chunk
+    assert answer.count(b"HTTP/1.1 200 ") == count, answer
+    assert answer.count(b"connection: close") == 1
