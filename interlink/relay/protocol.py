@@ -24,8 +24,8 @@ class _Joined:
 
     def write(self, data: bytes) -> None:
         if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held + data)
+            self._held += data
+            self.flush()
         elif data:
             self._held = data
             self._loop.call_soon(self.flush)  # where nothing follows in this turn
@@ -41,7 +41,9 @@ class _Joined:
         """Send what was kept for a second write."""
         if self._held:
             held, self._held = self._held, b""
-            self._transport.write(held)
+            # uvicorn tells the last of several requests alone that the client is gone; uvloop's write would raise.
+            if not self._transport.is_closing():
+                self._transport.write(held)
 
 
 class BoundedHttp(HttpToolsProtocol):

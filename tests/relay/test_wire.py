@@ -4,8 +4,10 @@ import http.client
 import json
 import re
 import socket
+import struct
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from support.relay import HANG_S, Client, RelayProcess
@@ -345,3 +347,24 @@ def test_garbage_behind_requests_does_not_take_their_answers(relay: RelayProcess
             answer += chunk
     assert answer.count(b"HTTP/1.1 200 ") == count, answer
     assert answer.count(b"connection: close") == 1
+
+
+@pytest.mark.req("B2")
+def test_a_client_that_resets_amid_its_answers_is_no_fault(run: Callable[..., RelayProcess]) -> None:
+    relay = run("--memory")
+    for number in range(4):
+        assert relay.client.send("A#1", f"{number}" * 1_000_000).status == 202
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # the rest of the answers has to wait
+    sock.settimeout(HANG_S)
+    sock.connect(("127.0.0.1", relay.port))
+    sock.sendall(b"GET /recv?me=A%231&max=8 HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+    assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
+    for _ in range(5):  # until the next of them is being worked on
+        assert relay.client.recv("A#1", most=8).status == 200
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+    assert relay.client.call("GET", "/healthz").status == 200
+    relay.stop()
+    assert relay.event("relay_stopped") is not None
+    assert relay.event("relay_fault") is None, relay.lines
