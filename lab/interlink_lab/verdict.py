@@ -75,14 +75,21 @@ class Verdict:
 
     def write(self, folder: Path) -> None:
         """verdict.json and junit.xml."""
-        table = {**asdict(self), "replay": self.replay}
-        (folder / "verdict.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        (folder / "verdict.json").write_text(self.as_json(indent=1) + "\n", "utf-8")
         (folder / "junit.xml").write_text(junit([self]), "utf-8")
+
+    def as_json(self, indent: int | None = None) -> str:
+        """As JSON text, in one line unless it is indented."""
+        return json.dumps({**asdict(self), "replay": self.replay}, indent=indent, ensure_ascii=False)
 
     @classmethod
     def load(cls, folder: Path) -> "Verdict":
         """The verdict of a run's folder. OSError, ValueError for what is none."""
-        table = json.loads((folder / "verdict.json").read_text("utf-8"))
+        return cls.of(json.loads((folder / "verdict.json").read_text("utf-8")))
+
+    @classmethod
+    def of(cls, table: object) -> "Verdict":
+        """A verdict from its JSON. ValueError for what is none."""
         if not isinstance(table, dict):
             raise ValueError("verdict.json holds no object")
         known = {f.name for f in fields(cls)}

@@ -176,6 +176,8 @@ def test_binaries_that_are_not_there_are_said_and_exit_64(tmp_path: Path) -> Non
         (("run", "one-message", "--patience", "-1"), "no number of seconds"),
         (("run", "one-message", "--without-fix", "nosuch"), "no seeded bug"),
         (("run", "one-message", "--without-fix", "no-listener-lock", "--product", "."), "only one"),
+        (("run", "one-message", "stranger", "--without-fix", "nosuch"), "no seeded bug"),
+        (("run", "one-message", "--jobs", "0"), "0"),
         (("reproduce", "earthquake"), "earthquake"),
     ],
 )
@@ -185,6 +187,32 @@ def test_what_is_asked_wrongly_exits_64_and_leaves_no_folder(
     done = lab(*words, "--out", str(tmp_path / "out"))
     assert done.returncode == 64 and told in done.stderr, done.stdout + done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_several_at_a_time_give_one_verdict_each_and_the_worst_exit_code(tmp_path: Path) -> None:
+    found = tmp_path / "junit.xml"
+    done = lab(
+        "run", "one-message", "stranger", "passed-over", "--without-fix", "listener-wakes-for-everything",
+        "--json", "--jobs", "3", "--junit", str(found), "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    rows = {row["scenario"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert {name: row["result"] for name, row in rows.items()} == {
+        "one-message": "passed", "stranger": "passed", "passed-over": "failed",
+    }, done.stderr  # fmt: skip
+    assert done.returncode == 1
+    assert f"run it again: {rows['passed-over']['replay']}\n" in done.stderr
+    assert done.stderr.count(" passed in ") == 1 and "2 of 3 passed in " in done.stderr
+    assert 'tests="3" failures="1"' in found.read_text("utf-8")
+    assert len(list((tmp_path / "out").iterdir())) == 1, "the folder of the failed one stays"
+
+
+def test_a_run_that_ends_without_a_verdict_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = lab("run", "one-message", "stranger", "--json", "--out", str(tmp_path / "file"))
+    assert done.returncode == 3, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["result"] for row in rows] == ["broken", "broken"]
+    assert all("file" in row["error"] for row in rows)
 
 
 def test_seeds_that_are_none_are_named_with_their_line(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from interlink_lab import bugs
+from interlink_lab.commands.many import CLOSING, default_jobs, run_many
 from interlink_lab.commands.shell import above_zero, run_command, usage
 from interlink_lab.history import Event
 from interlink_lab.programs import binaries, use_binaries
@@ -55,46 +56,70 @@ def runs_folder() -> Path:
 @click.option(
     "--product", type=click.Path(path_type=Path), help="run the interlink/ of this folder, not this tree's"
 )
-@click.option("-v", "--verbose", is_flag=True, help="print events as they happen")
+@click.option("--jobs", type=click.IntRange(1, 64), help="runs at one time [of several: 2 a core, at most 4]")
+@click.option("-v", "--verbose", is_flag=True, help="print events as they happen, one run after another")
 def command(
     names: tuple[str, ...], backend: str, seed: int, seeds_file: Path | None, long_form: bool,
     seconds: float | None, patience: float | None, keep: bool, out: Path | None, junit_file: Path | None,
-    as_json: bool, bug: str | None, product: Path | None, verbose: bool,
+    as_json: bool, bug: str | None, product: Path | None, jobs: int | None, verbose: bool,
 ) -> None:  # fmt: skip
     """Run scenarios by name, `all` of them, or `random` ones from a seed.
 
-    One after another. Exit 0: all passed; 1: an invariant does not hold; 3: one could not be run; 64: usage; 130:
+    Exit 0: all passed; 1: an invariant does not hold; 3: one could not be run; 64: usage; 130:
     ended by a signal.
     """
     console = Console(stderr=as_json, highlight=False)
-    verdicts = []
+    began = time.monotonic()
     try:
         seeds = [seed] if seeds_file is None else read_seeds(seeds_file)
         if seeds_file is not None and "random" not in names:
             raise ValueError("--seeds is for `random`")
         if sum(map(bool, (bug, product, binaries()))) > 1:
             raise ValueError("of --without-fix, --product and INTERLINK_LAB_BIN only one: each says what is run")
+        told_product = checked(bug or "", product)
     except (OSError, ValueError) as exc:
         usage(exc)
-    for scenario, number in chosen(names, backend, seeds, seconds, long_form, patience):
-        try:
-            folder, verdict = run_one(
-                console, scenario, out or runs_folder(), backend, number, long_form, bug or "", verbose, product
+    asked = chosen(names, backend, seeds, seconds, long_form, patience)
+    base = out or runs_folder()
+    if len(asked) > 1 and jobs != 1 and not verbose:
+        drafts = [
+            Verdict(
+                scenario=one.name, backend=backend, seed=number, long=long_form, result="", seconds=0.0, events=0,
+                span_s=one.span_s, bug=bug or "", patience_s=one.patience_s, product=told_product,
+                binaries=binaries() or "",
             )
-        except ValueError as exc:  # no such bug, no such tree, no such binaries
-            usage(exc)
-        verdicts.append(verdict)
-        tell(console, verdict, folder, keep)
-        if as_json:
-            print((folder / "verdict.json").read_text("utf-8").replace("\n", ""), flush=True)
-        if verdict.result == "passed" and not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+            for one, number in asked
+        ]  # fmt: skip
+        more = ["--out", str(base), *(["--keep"] if keep else [])]
+        say = (lambda verdict: print(verdict.as_json(), flush=True)) if as_json else (lambda _: None)
+        verdicts = run_many(console, drafts, more, jobs or default_jobs(), say)
+    else:
+        verdicts = []
+        for scenario, number in asked:
+            folder, verdict = run_one(
+                console, scenario, base, backend, number, long_form, bug or "", verbose, product
+            )
+            verdicts.append(verdict)
+            tell(console, verdict, folder, keep)
+            if as_json:
+                print(verdict.as_json(), flush=True)
+            if verdict.result == "passed" and not keep:
+                shutil.rmtree(folder, ignore_errors=True)
     if junit_file is not None:
         junit_file.write_text(junit(verdicts), "utf-8")
     passed = sum(v.result == "passed" for v in verdicts)
-    seconds_in_all = sum(v.seconds for v in verdicts)
-    console.print(f"{passed} of {len(verdicts)} passed in {seconds_in_all:.1f} s")
+    console.print(f"{passed} of {len(verdicts)}{CLOSING}{time.monotonic() - began:.1f} s")
     sys.exit(worst(verdicts))
+
+
+def checked(bug: str, product: Path | None) -> str:
+    """What a verdict says of `product`. ValueError for no `interlink/` in it, no such bug, no such binaries."""
+    if product is not None and not (product / "interlink" / "__init__.py").is_file():
+        raise ValueError(f"no interlink/ in {product}")
+    if bug and bug not in bugs.known():
+        raise ValueError(f"no seeded bug {bug!r}: one of {', '.join(sorted(bugs.known()))}")
+    use_binaries(binaries())
+    return "" if product is None else str(product.resolve())
 
 
 def worst(verdicts: list[Verdict]) -> int:
@@ -147,15 +172,9 @@ def run_one(
 ) -> tuple[Path, Verdict]:  # fmt: skip
     """Run one in a new folder below `base`, with a line that says what is going on.
 
-    `product`: a folder that holds an `interlink/` to run in place of this tree's. ValueError for none there, or
-    for no such bug. Other binaries are those of INTERLINK_LAB_BIN; ValueError for none there.
+    `product`: a folder that holds an `interlink/` to run in place of this tree's. ValueError as of `checked`.
     """
-    if product is not None and not (product / "interlink" / "__init__.py").is_file():
-        raise ValueError(f"no interlink/ in {product}")
-    use_binaries(binaries())
-    told_product = "" if product is None else str(product.resolve())
-    if bug and bug not in bugs.known():
-        raise ValueError(f"no seeded bug {bug!r}: one of {', '.join(sorted(bugs.known()))}")
+    told_product = checked(bug, product)
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%m%d-%H%M%S')}-{scenario.name}-", dir=base))
     if bug:
