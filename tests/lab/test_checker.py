@@ -263,31 +263,6 @@ def test_a_handoff_that_took_long_counts_from_when_it_was_decided_on(script: Scr
     assert "duplicate-notice" not in script.found()
 
 
-def test_a_host_with_a_channel_is_held_to_its_pushes() -> None:
-    def wrong(*scene: Callable[[Script], object]) -> set[str]:
-        script = Script("on")
-        script.sent()
-        script.record("receiver_stored")
-        for step in scene:
-            step(script)
-        return script.found() - {"stored-fetchable", "accepted-stored-once"}
-
-    def later(s: Script) -> None:
-        s.at += 30
-
-    assert wrong(Script.pushed) == set()
-    assert wrong(Script.pushed, later, lambda s: s.add("bob.host", "turn")) == {"channel-goes-on"}
-    assert wrong(lambda s: s.pushed(declared=False)) == {"channel-push"}
-    assert wrong(lambda s: s.pushed(wrong="msg_id")) == {"channel-push"}
-    assert wrong(Script.armed) == {"channel-push"}
-    assert wrong(lambda s: s.pushed(text=f"{NOTICE} [[m:1]]")) == {"no-body-in-notice"}
-    assert wrong(Script.pushed, lambda s: s.pushed("n2", 0.3)) == {"duplicate-notice"}
-    assert wrong(Script.pushed, lambda s: s.pushed("n2", 1.1)) == set()
-    assert wrong(Script.pushed, lambda s: s.pushed("n2", 0.3, what="special")) == set()
-    delivered_and_told = (lambda s: s.record("receiver_acknowledged"), later, lambda s: s.pushed("n2"))
-    assert "consumed-wakes-nobody" in wrong(*delivered_and_told)
-
-
 def test_a_history_comes_back_from_its_file(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     history.note("topology", relays=["r1"], hosts={})

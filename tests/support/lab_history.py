@@ -52,7 +52,10 @@ class Script:
         self.add("bob.files", "inbox", after, session=S_BOB, what="notice", notice=ident, through=through)
 
     def pushed(self, ident: str = "n1", after: float = 0.01, **data: Any) -> None:
-        told = {"text": NOTICE, "what": "notice", "declared": True, "taken": True, "wrong": "", **data}
+        told = {
+            "text": NOTICE, "what": "notice", "declared": True, "taken": True, "wrong": "", "early": False,
+            "msg_id": ident, "keys": ["ack_required", "ack_tool", "msg_id", "notification_id", "sender"], **data,
+        }  # fmt: skip
         self.add("bob.host", "push", after, session=S_BOB, notice=ident, **told)
 
     def armed(self, pid: int = 12) -> None:

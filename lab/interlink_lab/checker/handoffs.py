@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 
 from interlink_lab.checker.model import Facts, Violation
-from interlink_lab.checker.notices import SLACK_S, STORAGE
+from interlink_lab.checker.notices import HEADINGS, SLACK_S, STORAGE
 from interlink_lab.history import Event
+
+CHANNEL = "claude/channel"
+PUSHED = {"sender", "msg_id", "notification_id", "ack_required", "ack_tool"}
 
 
 def claims_hold(facts: Facts) -> Iterator[Violation]:
@@ -30,16 +33,50 @@ def hooks_answer_nothing(facts: Facts) -> Iterator[Violation]:
 
 
 def pushes_are_right(facts: Facts) -> Iterator[Violation]:
-    """channel-push: a push comes from a server that declared the channel, all its fields are strings, and no
-    listener waits beside it (N1, C10)."""
+    """channel-push: a push is one of the product's notices with its five fields, all strings, from a server that
+    declared the channel, behind the handshake; a server declares it where its host has one alone, and no listener
+    waits beside it (N1, C10)."""
     for event in facts.by_kind["push"]:
-        if not event["declared"] or event["wrong"]:
-            wrong = f"not strings: {event['wrong']}" if event["declared"] else "the channel was not declared"
+        wrong = _wrong_with(event)
+        if wrong:
             yield Violation("channel-push", wrong, [event])
+    for event in facts.by_kind["start"]:
+        host, _, part = event["party"].partition(".")
+        if part != "server" or host not in facts.hosts or "declares" not in event:
+            continue
+        spec, declared = facts.hosts[host], CHANNEL in event["declares"]
+        if declared != bool(spec.get("channel")):
+            verb = "declared" if declared else "not declared"
+            yield Violation("channel-push", f"the channel was {verb} by the server of {host}", [event])
     for event in facts.by_kind["armed"]:
         host = event["party"].partition(".")[0]
         if facts.hosts.get(host, {}).get("channel"):
             yield Violation("channel-push", f"{host} has a channel, and a listener waits all the same", [event])
+
+
+def _wrong_with(push: Event) -> str:
+    """What is not as it should be about a push; "" where all is."""
+    if not push["declared"]:
+        return "the channel was not declared"
+    if push["early"]:
+        return "a push before the handshake was over"
+    if push["wrong"]:
+        return f"not strings: {push['wrong']}"
+    if set(push["keys"]) != PUSHED:
+        return f"its fields are {', '.join(push['keys'])}"
+    if push["msg_id"] != push["notice"] or not push["notice"]:
+        return f"msg_id {push['msg_id']!r} is not the notice {push['notice']!r}"
+    if not any(heading.lower() in push["text"].lower() for heading in HEADINGS):
+        return f"it is no notice: {push['text'][:80]!r}"
+    if (push["what"] == "notice") != push["text"].startswith(HEADINGS[0]):
+        return f"ack_required does not fit {push['text'][:80]!r}"
+    return ""
+
+
+def server_speaks_mcp(facts: Facts) -> Iterator[Violation]:
+    """server-speaks-mcp: each line that a server writes to its host is one that the host can take (H7)."""
+    for event in facts.by_kind["garbled"]:
+        yield Violation("server-speaks-mcp", event["error"][:200], [event])
 
 
 def the_queue_goes_on(facts: Facts) -> Iterator[Violation]:
@@ -59,6 +96,8 @@ def _goes_on(facts: Facts, hosts: list[str], kind: str, invariant: str) -> Itera
     bound = max(facts.schedule_s) + SLACK_S
     calls: dict[str, list[Event]] = {}
     for event in facts.by_kind[kind]:
+        if kind == "push" and event["what"] != "notice":
+            continue  # a pairing notice tells nobody of mail
         calls.setdefault(event["session"], []).append(event)
     for host in hosts:
         for session, begin, end in _bound(facts, host):
@@ -84,7 +123,9 @@ def _bound(facts: Facts, host: str) -> Iterator[tuple[str, float, float]]:
         if event["party"] != f"{host}.server":
             continue
         if event["kind"] == "log" and event["event"] == "session":
-            begun = (event["fields"].get("id", ""), event["t"])
+            ident = event["fields"].get("id", "")
+            if begun is None or begun[0] != ident:  # else it failed and began anew: what waits has waited on
+                begun = (ident, event["t"])
         elif event["kind"] == "exit" and begun is not None:
             yield *begun, event["t"]
             begun = None
@@ -97,6 +138,7 @@ CHECKS = (
     calls_are_right,
     hooks_answer_nothing,
     pushes_are_right,
+    server_speaks_mcp,
     the_queue_goes_on,
     the_channel_goes_on,
 )

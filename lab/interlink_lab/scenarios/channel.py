@@ -54,12 +54,16 @@ async def channel_off(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")
     for _ in range(run.times(1, 5)):
         told = at(run, "push", "bob.host")
-        await alice.send(bob)
+        msg_id = await alice.send(bob)
         first = await told
         second = await at(run, "push", "bob.host")
         run.claim("told-again", second["notice"] != first["notice"], "a dropped push is followed by a new notice")
         text: str = await bob.call("tool", tool="failed_deliveries", arguments={"action": "list"})
         run.claim("no-failure", text.strip() == "[]", f"a push that was written is no failure: {text[:200]}")
+        await bob.node.remote.call("look")
+        states = [e["state"] for e in run.history.of("record", party="bob") if e["msg_id"] == msg_id]
+        sent = set(states) - {"receiver_stored"} == {"notification_sent"}
+        run.claim("sent-no-more", sent, f"of a push that was dropped: {', '.join(states)}")
         await look(run, "bob")
         await run.settled()
     run.claim("woke-nobody", not list(run.history.of("wake", party="bob")), "a dropped push wakes nobody")
