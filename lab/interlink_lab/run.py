@@ -19,12 +19,14 @@ from interlink_lab.backends.process import ProcessBackend
 from interlink_lab.handles import HostHandle, RelayHandle
 from interlink_lab.history import Event, History
 from interlink_lab.ledger import Ledger
+from interlink_lab.programs import binaries
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.topology import RelaySpec, Topology
 
 __all__ = ["HostHandle", "LabFailed", "RelayHandle", "Run", "open_run", "prepare_backend"]
 
 GUARD_S = 60.0  # against hangs, never a measure
+DRAIN_S = 8.0  # in which a server that works acknowledges what it was handed
 BUG_GUARD_S = 25.0  # where a seeded bug is expected to keep a run from its end
 
 
@@ -219,12 +221,36 @@ class Run:
         for node in self.nodes:
             await node.remote.call("stop_watching")
         self.note("ending")
+        await self._drained()
         for host in self.hosts.values():
             await host.node.remote.call("host_end", name=host.name)
         for relay in self.relays.values():
             await relay.node.remote.call("relay_stop")
         await self._leftovers()
         self.note("end")
+
+    async def _drained(self) -> None:
+        """Ask the relays whether they keep anything for a session that a server polls, where all is consumed.
+
+        As long as a server may pause after a fault. Not of other binaries: what they promise there is their own.
+        """
+        if self.ledger.open() or binaries():
+            return
+        wait_s = DRAIN_S + 2 * float(self.topology.env.get("INTERLINK_BACKOFF_MAX_S", "30"))
+        async with anyio.create_task_group() as group:
+            for host in self.hosts.values():
+                session = self.ledger.served(host.name)
+                for name, relay in self.relays.items():
+                    polled = not host.spec.relays or name in host.spec.relays
+                    if session and polled and name in self.ledger.running:
+                        group.start_soon(self._drain, relay, host, session, wait_s)
+
+    async def _drain(self, relay: RelayHandle, host: HostHandle, session: str, wait_s: float) -> None:
+        count: int | None = 0
+        with anyio.move_on_after(wait_s):
+            while count := await relay.node.remote.call("relay_waiting", route=f"{host.key}#{session}"):
+                await anyio.sleep(0.1)
+        self.note("waiting", relay=relay.name, host=host.name, session=session, count=count)
 
     async def _leftovers(self) -> None:
         for node in self.nodes:

@@ -1,6 +1,6 @@
 """Invariants of delivery: stored once, fetchable until acknowledged, never again, in order, nobody unknown."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from interlink_lab.checker.model import Facts, Stored, Violation
@@ -166,10 +166,15 @@ def fetch_keeps_order(facts: Facts) -> Iterator[Violation]:
 
 
 def admission_keeps_order(facts: Facts) -> Iterator[Violation]:
-    """sender-order: one sender's messages are admitted as they were sent, where nothing between reorders them."""
+    """sender-order: one sender's messages are admitted as they were sent, where nothing between reorders them.
+
+    A message that a relay has keeps its place whoever starts again; one that was moved into another session (M30)
+    has a new one.
+    """
     if len(facts.relays) != 1:
         return
-    stored = {(s.sender, s.msg_id): s for s in facts.stored if not s.alias}
+    copies = Counter((s.sender, s.msg_id) for s in facts.stored)
+    stored = {(s.sender, s.msg_id): s for s in facts.stored if not s.alias and copies[s.sender, s.msg_id] == 1}
     for host, key in facts.keys.items():
         last: dict[str, tuple[Event, Stored]] = {}
         for sent in facts.by_kind["send.ok"]:
@@ -181,14 +186,27 @@ def admission_keeps_order(facts: Facts) -> Iterator[Violation]:
                 before is not None
                 and before[1].seq > entry.seq
                 and before[0]["t"] < facts.begun_at(sent)
-                and not facts.faulty(before[0]["t"] - 5, sent["t"] + 5)
-                and not facts.restarted(host, before[0]["t"] - 5, sent["t"] + 5)
+                and not facts.faulty(
+                    before[0]["t"] - 5, max(sent["t"], before[1].first["t"], entry.first["t"]) + 5
+                )
+                and not facts.restarted(host, facts.begun_at(before[0]), sent["t"])
                 and before[0]["state"] == sent["state"] == "bus_accepted"
             ):
                 yield Violation(
                     "sender-order", f"{sent['token']} was admitted before {before[0]['token']}", [before[0], sent]
                 )
             last[entry.session] = (sent, entry)
+
+
+def relays_are_drained(facts: Facts) -> Iterator[Violation]:
+    """relay-drained: once everything is consumed, nothing waits in a relay for a session that a server polls (G6).
+
+    The run asks at its end (`waiting`), for as long as a server may pause; where a fault is on, nothing is said.
+    """
+    for event in facts.by_kind["waiting"]:
+        if event["count"] and not facts.faulty(facts.ended, facts.ended):
+            text = f"{event['count']} messages wait in {event['relay']} for the session of {event['host']}"
+            yield Violation("relay-drained", text, [event])
 
 
 CHECKS = (
@@ -200,4 +218,5 @@ CHECKS = (
     stranger_never_stored,
     fetch_keeps_order,
     admission_keeps_order,
+    relays_are_drained,
 )

@@ -4,8 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from interlink_lab.checker.model import Facts, Stored, Violation
+from interlink_lab.checker.notices import QUIETING, notices
 
 HANDED = ("inbox_queued", "notification_sent", "host_queued", "delivery_failed")
+DONE = HANDED[:3]
+SETTLED_S = 5.0  # a handoff is written down behind its log line, on a loaded machine too
 EDGES: dict[str, set[str]] = {
     "receiver_stored": {*HANDED, "receiver_acknowledged"},
     **{state: {*HANDED, "receiver_acknowledged"} for state in HANDED},
@@ -92,6 +95,36 @@ def nothing_is_left(facts: Facts) -> Iterator[Violation]:
             yield Violation("locks-free", f"on {event['node']}: {', '.join(event['locks'][:3])}", [event])
 
 
+def states_advance(facts: Facts) -> Iterator[Violation]:
+    """state-advances: what a notice covers that a host was handed is `receiver_stored` no longer (S3)."""
+    told = {e["fields"].get("id"): e for e in facts.by_kind["log"] if e["event"] == "notice"}
+    by_session: dict[str, list[Stored]] = defaultdict(list)
+    for entry in facts.stored:
+        by_session[entry.session].append(entry)
+    for session, rows in notices(facts).items():
+        for row in rows:
+            log, host = told.get(row.ident), row.event["party"].partition(".")[0]
+            if log is None or log["fields"].get("state") not in DONE or row.through is None:
+                continue
+            begin, end = log["t"], log["t"] + SETTLED_S
+            if end > facts.ended or facts.restarted(host, begin, end):
+                continue
+            mates = [name for name, key in facts.keys.items() if key == facts.keys.get(host)]
+            if facts.faulty(begin - 1, end, *mates, host, kinds=QUIETING):
+                continue
+            for entry in by_session[session]:
+                at = [state for t, state, _superseded in entry.states if t <= end]
+                known = entry.seq <= row.through and entry.first["t"] <= row.at and not entry.quiet
+                stays = at and at[-1] == "receiver_stored" and (entry.consumed_at or end) >= end
+                if known and stays and not facts.quarantined(entry, begin):
+                    yield Violation(
+                        "state-advances",
+                        f"{entry.token or entry.msg_id} is receiver_stored {SETTLED_S:g} s after notice "
+                        f"{row.ident} ended in {log['fields']['state']}",
+                        [entry.first, row.event, log],
+                    )
+
+
 def consumed_by_the_agent_alone(facts: Facts) -> Iterator[Violation]:
     """consumed-when-acked: nobody but the agent consumes a message: a receipt was given back for it (M4, M5)."""
     given: dict[tuple[str, str, str], float] = {}
@@ -121,6 +154,7 @@ def damaged_files_stay(facts: Facts) -> Iterator[Violation]:
 CHECKS = (
     consumed_by_the_agent_alone,
     states_along_the_table,
+    states_advance,
     progress_is_superseded,
     files_parse,
     nothing_is_left,

@@ -152,6 +152,15 @@ class Node(Serving):
         if self.relay is not None:
             await to_thread.run_sync(self.relay.stop)
 
+    async def do_relay_waiting(self, route: str) -> int | None:
+        """How many messages wait in the relay for a route, at the most what one answer holds; None: it does not
+        say."""
+        assert self.relay is not None
+        try:
+            return await to_thread.run_sync(raw.waiting, self.relay.url, route)
+        except (OSError, ValueError):
+            return None
+
     async def do_host_start(self, name: str, config: dict[str, Any]) -> None:
         """Start a host fixture; `config` as fixtures take it, completed here with what the node knows."""
         old = self.hosts.pop(name, None)

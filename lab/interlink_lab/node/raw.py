@@ -1,9 +1,10 @@
 """Messages made by the lab itself with a host's key, or with none: copies, collisions, forgeries, strangers."""
 
 import http.client
+import json
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from interlink_lab.wire import Signer, send_body
 
@@ -30,3 +31,17 @@ def post(url: str, route: str, message: dict[str, object]) -> int:
         return answer.status
     finally:
         connection.close()
+
+
+def waiting(url: str, route: str) -> int | None:
+    """How many messages wait in a relay for a route (100 and more: 100), None where it does not say. Takes none.
+    OSError, ValueError."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"/recv?me={quote(route, safe='')}&timeout_ms=0&max=100")
+        answer = connection.getresponse()
+        body = answer.read()
+    finally:
+        connection.close()
+    return len(json.loads(body).get("messages", ())) if answer.status == 200 else None

@@ -25,6 +25,20 @@ async def one_message(run: Run) -> None:
         await run.settled()
 
 
+POLL_S = 300
+LONG_POLL = Topology(hosts=two_hosts().hosts, env={**FAST, "INTERLINK_POLL_TIMEOUT_MS": str(POLL_S * 1000)})
+
+
+@scenario("long-poll", "an arrival ends the long poll that waits for it, which would wait for minutes", LONG_POLL)
+async def long_poll(run: Run) -> None:
+    alice, bob = run.host("alice"), run.host("bob")
+    for _ in range(run.times(2, 20)):
+        await bob.armed()
+        await alice.send(bob)
+        woken = await run.settled(min(run.patience_s, POLL_S / 5))
+        run.claim("woken", woken, f"what was sent beside a poll of {POLL_S} s came before its end")
+
+
 SMALL = Topology(hosts=two_hosts().hosts, env={**FAST, "INTERLINK_POLL_BATCH": "2"})
 
 
