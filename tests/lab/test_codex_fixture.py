@@ -163,6 +163,7 @@ async def a_kill_amid_a_turn_pauses(thread: Thread) -> None:
     await thread.host.call("turn", busy_s=GUARD_S)
     await thread.seen("turn", 2, cause="user")
     await thread.queue("left")
+    await thread.seen("queue", 3)
     os.kill(thread.host.pids("host")[0], signal.SIGKILL)
     await thread.seen("exit", party="bob.host", code=-signal.SIGKILL)
     await thread.start(version="0.171.0")
