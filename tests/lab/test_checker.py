@@ -287,3 +287,19 @@ def test_a_host_that_starts_again_counts_its_calls_anew(script: Script) -> None:
     assert "progress-superseded" not in script.found()
     script.add("bob.agent", "fetch", messages=rows, more=0, **call)
     assert "progress-superseded" in script.found()
+
+
+def test_a_record_that_was_adopted_is_in_its_new_session_from_then_on(script: Script) -> None:
+    script.sent()
+    script.record("receiver_stored")
+    script.add("bob.server", "log", event="stored", fields={"msg_id": "id1"})
+    script.add("bob.server", "log", event="session", fields={"id": "new"})
+    script.fetch()  # of the new session, which has nothing yet
+    script.add(
+        "bob.files", "record.gone", session=S_BOB, identity=BOB, sender=ALICE, msg_id="id1", delivery_id="d1"
+    )
+    script.record("receiver_stored", session="new")
+    script.fetch(1)
+    assert "stored-fetchable" not in script.found()
+    script.fetch()
+    assert "stored-fetchable" in script.found()

@@ -142,9 +142,11 @@ class Facts:
             identity = self.keys.get(event["party"].partition(".")[0], "")
             for receipt in event["receipts"]:
                 asked.setdefault((identity, receipt["sender"], receipt["msg_id"]), event["t"])
+        where = {(e.identity, e.receipt_id): e for e in sorted(found.values(), key=lambda e: -e.first["t"])}
         for entry in found.values():
             log = told.get((entry.identity, entry.receipt_id))
-            if log is not None and log["t"] < entry.first["t"]:
+            came = where[entry.identity, entry.receipt_id] is entry  # into another session it was adopted later
+            if came and log is not None and log["t"] < entry.first["t"]:
                 entry.first = {**entry.first, "t": log["t"], "seen_at": entry.first["t"]}
             entry.asked_at = asked.get((entry.identity, entry.sender, entry.receipt_id))
 

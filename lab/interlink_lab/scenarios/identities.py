@@ -1,6 +1,7 @@
 """Sessions and identities: two of one key, `/clear` and `--continue`, local posts, two servers at once."""
 
 import json
+from functools import partial
 from typing import Any
 
 from interlink_lab.fixtures.policy import Policy
@@ -37,11 +38,18 @@ def last_token(run: Run, host: HostHandle) -> str:
     return str(list(run.history.of("send.ok", party=host.name))[-1]["token"])
 
 
+async def _knows(host: HostHandle, *others: HostHandle) -> bool:
+    """Whether the host sees these sessions on the relay."""
+    seen: str = await host.call("tool", tool="discover", arguments={})
+    return all(other.session in seen for other in others)
+
+
 @scenario(
     "two-sessions", "two sessions of one identity: each gets its own, also from itself and in reply", TWO_SESSIONS
 )
 async def two_sessions(run: Run) -> None:
     alice, bob, other = run.host("alice"), run.host("bob"), run.host("bob2")
+    await run.until(partial(_knows, alice, bob, other), "alice to see both sessions")
     since = run.history.now
     ambiguous = await alice.send("bob")
     refused = [e for e in run.history.of("send.fail", party="alice") if e["t"] >= since]
