@@ -150,7 +150,8 @@ class Run:
 
     async def up(self) -> None:
         """Nodes, relays, keys, trust, links, hosts, in this order."""
-        self.note("topology", **self.topology.describe(), backend=self.backend.name, seed=self.seed)
+        other = bool(binaries())
+        self.note("topology", **self.topology.describe(), backend=self.backend.name, seed=self.seed, other=other)
         async with anyio.create_task_group() as group:
             for relay in self.topology.relays:
                 group.start_soon(self._relay_up, relay)

@@ -34,7 +34,7 @@ def hooks_answer_nothing(facts: Facts) -> Iterator[Violation]:
 
 def pushes_are_right(facts: Facts) -> Iterator[Violation]:
     """channel-push: a push is one of the product's notices with its five fields, all strings, from a server that
-    declared the channel, behind the handshake; a server declares it where its host has one alone, and no listener
+    declared the channel, behind the handshake; ours declares it where its host has one alone, and no listener
     waits beside it (N1, C10)."""
     for event in facts.by_kind["push"]:
         wrong = _wrong_with(event)
@@ -42,7 +42,7 @@ def pushes_are_right(facts: Facts) -> Iterator[Violation]:
             yield Violation("channel-push", wrong, [event])
     for event in facts.by_kind["start"]:
         host, _, part = event["party"].partition(".")
-        if part != "server" or host not in facts.hosts or "declares" not in event:
+        if part != "server" or host not in facts.hosts or "declares" not in event or facts.other:
             continue
         spec, declared = facts.hosts[host], CHANNEL in event["declares"]
         if declared != bool(spec.get("channel")):

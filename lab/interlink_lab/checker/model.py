@@ -94,6 +94,7 @@ class Facts:
         topology = self.first("topology") or {}
         self.hosts: dict[str, dict[str, Any]] = topology.get("hosts", {})
         self.relays: list[str] = topology.get("relays", [])
+        self.other: bool = topology.get("other", False)  # programs of another make
         self.schedule_s: list[float] = topology.get("schedule_s", [30.0])
         identities = self.first("identities") or {}
         self.keys: dict[str, str] = identities.get("keys", {})
