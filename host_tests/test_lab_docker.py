@@ -51,6 +51,14 @@ def engine(need: Callable[[str, bool, str], None]) -> Iterator[Any]:
         found.close()
 
 
+@pytest.fixture(autouse=True)
+def counted(request: pytest.FixtureRequest, need: Callable[[str, bool, str], None]) -> None:
+    """Each test counts under the engine that it uses, not only the one for which the client was made."""
+    if "engine" in request.fixturenames:
+        request.getfixturevalue("engine")
+        need("Docker engine", True, "")
+
+
 def until(look: Callable[[], Any], what: str) -> Any:
     """What `look` gives once it gives something."""
     end = time.monotonic() + GUARD_S
