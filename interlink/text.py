@@ -22,6 +22,11 @@ _RAW = frozenset(
 )
 
 
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 message`, `2 messages`; `plural` where it is not the noun with an s."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 def utf8(text: str) -> str:
     """The same text with lone surrogates replaced by `?`, so that it can always be encoded (H17)."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -9,6 +9,7 @@ import click
 
 from interlink.errors import UsageError
 from interlink.settings import Settings
+from interlink.text import count as count  # beside the other forms
 
 _LINE_ENDS = dict.fromkeys(map(ord, "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), "\n")
 
@@ -86,11 +87,6 @@ def size(count: int) -> str:
     if count < 1024 * 1024:
         return f"{count / 1024:.0f} KiB"
     return f"{count / 1024 / 1024:.1f} MiB"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def read_text(settings: Settings, undone: str) -> str:

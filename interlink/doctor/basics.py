@@ -4,9 +4,9 @@ import os
 import stat
 from collections.abc import Iterator
 
-from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, count, first_lines
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, first_lines
 from interlink.errors import SetupError
-from interlink.text import fingerprint
+from interlink.text import count, fingerprint
 from interlink.trust.gate import STRANGER
 from interlink.trust.identity import load_key
 from interlink.trust.peers import PeersFile

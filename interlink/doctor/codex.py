@@ -12,9 +12,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from interlink.doctor.finding import OK, WARN, Finding, Scene, count, first_lines
+from interlink.doctor.finding import OK, WARN, Finding, Scene, first_lines
 from interlink.errors import SetupError
 from interlink.state.paths import home
+from interlink.text import count
 
 NAME = "codex"
 BIND = "bind_codex_session"

@@ -77,11 +77,6 @@ def guarded(name: str, check: Check, scene: Scene) -> Iterator[Finding]:
         yield Finding(BROKEN, name, f"this check could not be made: {exc}")
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 message`, `2 messages`."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
 def first_lines(items: Iterable[str], limit: int = 5) -> str:
     """The first few of a list, and how many more there are."""
     every = list(items)

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator, Mapping
 
-from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, count, first_lines
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Process, Scene, first_lines
 from interlink.errors import InterlinkError
 from interlink.hosts import registry
 from interlink.listener.lock import read_holder
 from interlink.session import known
 from interlink.state import process
 from interlink.state.paths import is_session, state_root
+from interlink.text import count
 
 PROGRAM = "interlink-mcp"
 MODULE = "interlink.cli.mcp"
@@ -88,7 +89,7 @@ def check_processes(scene: Scene) -> Iterator[Finding]:
         return
     mine = os.path.realpath(scene.layout.root)
     yield from _apart(scene.processes, mine)
-    here = [p for p in scene.processes if not p.listener and (p.root is None or os.path.realpath(p.root) == mine)]
+    here = [p for p in scene.processes if not p.listener and not _elsewhere(p, mine)]
     yield from _unregistered(here, scene)
     yield from _channels(scene, here)
 
@@ -98,21 +99,27 @@ def check_elsewhere(scene: Scene) -> Iterator[Finding]:
     if scene.processes is None or scene.layout is None:
         return
     mine = os.path.realpath(scene.layout.root)
-    found = {p.pid: p.root for p in scene.processes if p.root is not None and os.path.realpath(p.root) != mine}
+    found = [p for p in scene.processes if _elsewhere(p, mine)]
     if not found:
         return
-    roots = sorted(set(found.values()))
-    what = count(sum(not p.listener for p in scene.processes if p.pid in found), "server")
-    what += " and " + count(sum(p.listener for p in scene.processes if p.pid in found), "listener")
+    by_pid = {p.pid: str(p.root) for p in found}
+    roots = sorted(set(by_pid.values()))
+    listeners = sum(p.listener for p in found)
+    what = f"{count(len(found) - listeners, 'server')} and {count(listeners, 'listener')}"
     yield Finding(
         WARN,
         NAME,
         f"with another state root than this shell's {scene.layout.root}: {what}, "
-        f"pid {first_lines(map(str, found), SHOWN_PIDS)} ({first_lines(roots, SHOWN_ROOTS)})",
+        f"pid {first_lines(map(str, by_pid), SHOWN_PIDS)} ({first_lines(roots, SHOWN_ROOTS)})",
         f"in order if they are not of this installation; to look there: "
         f"XDG_STATE_HOME={os.path.dirname(roots[0])} interlink doctor",
-        {"pids": list(found), "roots": {str(pid): root for pid, root in found.items()}},
+        {"pids": list(by_pid), "roots": {str(pid): root for pid, root in by_pid.items()}},
     )
+
+
+def _elsewhere(one: Process, mine: str) -> bool:
+    """Whether it is known to use another state root."""
+    return one.root is not None and os.path.realpath(one.root) != mine
 
 
 def _apart(processes: list[Process], mine: str) -> Iterator[Finding]:

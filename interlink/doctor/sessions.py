@@ -4,14 +4,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, count, first_lines
+from interlink.doctor.finding import BROKEN, OK, WARN, Finding, Scene, first_lines
 from interlink.doctor.survey import Seen, held_back
 from interlink.errors import StateError
 from interlink.mailbox.notice import FAILED
 from interlink.session.counters import Refused
 from interlink.state import files
 from interlink.state.paths import Layout
-from interlink.text import clean_line, fingerprint, shown_name
+from interlink.text import clean_line, count, fingerprint, shown_name
 from interlink.trust.gate import EXPIRED, STRANGER
 from interlink.trust.pairing import PairingStore
 

@@ -4,10 +4,11 @@ import os
 from collections.abc import Iterator
 
 from interlink import inbox_compact
-from interlink.doctor.finding import OK, WARN, Finding, Scene, count, first_lines
+from interlink.doctor.finding import OK, WARN, Finding, Scene, first_lines
 from interlink.session import known
 from interlink.session.prune import stale_temps
 from interlink.state.paths import is_session
+from interlink.text import count
 
 CORRUPT = ".corrupt-"
 

@@ -96,8 +96,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._moved_on = True
-        if self._unfinished is not None:
-            self._finished()
+        self._finished()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
