@@ -19,7 +19,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
 
-CHANNEL_METHOD = "notifications/claude/channel"
+from interlink_lab.tokens import CHANNEL
+
+CHANNEL_METHOD = f"notifications/{CHANNEL}"
 PROBED_VERSION = "2026-07-28"
 LEAVE_S = 10.0
 PUSHES = 10_000  # kept until somebody asks for them

@@ -7,3 +7,6 @@ TOKEN = re.compile(r"\[\[(m:[A-Za-z0-9._:-]+)\]\]")
 
 NOTICE_ID = re.compile(r'receive_messages\(notification_id="([^"]+)"\)')
 """In each inbox notice of the product."""
+
+CHANNEL = "claude/channel"
+"""The capability of a server that pushes its notices, and in the name of its pushes (N1)."""

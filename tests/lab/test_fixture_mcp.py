@@ -33,7 +33,7 @@ def test_a_server_that_says_what_cannot_be_taken_is_told_and_killed(tmp_path: Pa
     told: list[tuple[str, dict[str, Any]]] = []
 
     def take(method: str, params: dict[str, Any], client: McpClient) -> None:
-        assert client.initialized and client.offers
+        assert client.initialized and client.declares
         raise KeyError(method)
 
     async def run() -> None:
@@ -64,7 +64,7 @@ def test_a_push_without_its_fields_is_told_with_those_that_it_has(
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(fixture, "emit", lambda party, kind, **data: told.append({"kind": kind, **data}))
 
-    client = SimpleNamespace(offers={"experimental": {"claude/channel": {}}}, initialized=False)
+    client = SimpleNamespace(declares=["claude/channel"], initialized=False)
     params = {"content": "x", "meta": {"msg_id": "n1", "ack_required": True}}
     fixture.told("notifications/claude/channel", params, client)  # type: ignore[arg-type]
     (push,) = told

@@ -78,15 +78,12 @@ def _fetches(facts: Facts) -> Iterator[tuple[Event, Event]]:
 
 def stored_is_fetchable(facts: Facts) -> Iterator[Violation]:
     """stored-fetchable: a whole fetch has every record that was stored before it and is not consumed (M4, M6)."""
-    per_session: dict[str, list[Stored]] = defaultdict(list)
-    for entry in facts.stored:
-        per_session[entry.session].append(entry)
     for begin, answer in _fetches(facts):
         if answer["more"] or answer.get("after") or begin["kind"] == "ack.begin":
             continue
         served = facts.serves(answer["party"].partition(".")[0], answer["t"])
         shown = {(m["sender"], m["msg_id"]) for m in answer["messages"]}
-        for entry in per_session.get(served or answer["session"], ()):
+        for entry in facts.by_session.get(served or answer["session"], ()):
             if entry.first["t"] >= begin["t"] or (entry.sender, entry.receipt_id) in shown:
                 continue
             consumed = entry.consumed_from

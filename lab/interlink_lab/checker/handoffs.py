@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from interlink_lab.checker.model import Facts, Violation
 from interlink_lab.checker.notices import HEADINGS, SLACK_S, STORAGE
 from interlink_lab.history import Event
+from interlink_lab.tokens import CHANNEL
 
-CHANNEL = "claude/channel"
 PUSHED = {"sender", "msg_id", "notification_id", "ack_required", "ack_tool"}
 
 
@@ -82,27 +82,28 @@ def server_speaks_mcp(facts: Facts) -> Iterator[Violation]:
 def the_queue_goes_on(facts: Facts) -> Iterator[Violation]:
     """queue-goes-on: a bound thread with unread mail gets notices by the schedule (H10)."""
     hosts = [host for host, spec in facts.hosts.items() if spec.get("kind") == "codex"]
-    yield from _goes_on(facts, hosts, "queue", "queue-goes-on")
+    yield from _goes_on(facts, hosts, facts.by_kind["queue"], "queue-goes-on", "call of the queue")
 
 
 def the_channel_goes_on(facts: Facts) -> Iterator[Violation]:
     """channel-goes-on: a connected host with unread mail gets pushes by the schedule (M7, N1)."""
     hosts = [host for host, spec in facts.hosts.items() if spec.get("channel")]
-    yield from _goes_on(facts, hosts, "push", "channel-goes-on")
+    pushes = [e for e in facts.by_kind["push"] if e["what"] == "notice"]  # a pairing notice tells nobody of mail
+    yield from _goes_on(facts, hosts, pushes, "channel-goes-on", "push")
 
 
-def _goes_on(facts: Facts, hosts: list[str], kind: str, invariant: str) -> Iterator[Violation]:
-    """What stays unread for longer than the schedule and a margin without a handoff of this kind."""
+def _goes_on(
+    facts: Facts, hosts: list[str], handoffs: list[Event], invariant: str, what: str
+) -> Iterator[Violation]:
+    """What stays unread for longer than the schedule and a margin without one of these handoffs."""
     bound = max(facts.schedule_s) + SLACK_S
     calls: dict[str, list[Event]] = {}
-    for event in facts.by_kind[kind]:
-        if kind == "push" and event["what"] != "notice":
-            continue  # a pairing notice tells nobody of mail
+    for event in handoffs:
         calls.setdefault(event["session"], []).append(event)
     for host in hosts:
         for session, begin, end in _bound(facts, host):
-            for entry in facts.stored:
-                if entry.session != session or entry.quiet or entry.states[-1][1] == "undeliverable":
+            for entry in facts.by_session[session]:
+                if entry.quiet or entry.states[-1][1] == "undeliverable":
                     continue
                 stop = min(end, entry.consumed_at if entry.consumed_at is not None else facts.ended)
                 times = [max(begin, entry.first["t"])]
@@ -110,7 +111,6 @@ def _goes_on(facts: Facts, hosts: list[str], kind: str, invariant: str) -> Itera
                 for a, b in zip(times, [*times[1:], stop], strict=True):
                     if b - a <= bound or facts.faulty(a, b, host) or facts.quarantined(entry, a):
                         continue
-                    what = "call of the queue" if kind == "queue" else "push"
                     text = f"{entry.token or entry.msg_id} was unread for {b - a:.1f} s without a {what}"
                     yield Violation(invariant, text, [entry.first])
                     break

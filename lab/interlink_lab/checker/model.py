@@ -99,6 +99,11 @@ class Facts:
         identities = self.first("identities") or {}
         self.keys: dict[str, str] = identities.get("keys", {})
         self.stored = self._records()
+        self.by_session: dict[str, list[Stored]] = defaultdict(list)
+        for entry in self.stored:
+            self.by_session[entry.session].append(entry)
+        # The server's line behind each handoff, by the notice's id.
+        self.told = {e["fields"].get("id"): e for e in self.by_kind["log"] if e["event"] == "notice"}
         self.faults = self._faults()
         self.ended = (self.first("ending") or (self.events[-1] if self.events else {"t": 0.0}))["t"]
 
@@ -190,6 +195,11 @@ class Facts:
             for a, b, e in self.faults
             if (not targets or e["target"].partition(".")[0] in targets) and (not kinds or e["fault"] in kinds)
         )
+
+    def mates(self, host: str) -> set[str]:
+        """The host, and those that have its key."""
+        key = self.keys.get(host)
+        return {host} | {other for other, its in self.keys.items() if its == key}
 
     def serves(self, host: str, at: float) -> str | None:
         """The session that the host's server served at a time, by its log."""

@@ -56,13 +56,12 @@ def notices(facts: Facts) -> dict[str, list[Notice]]:
     reserved: dict[str, float] = {}
     # The server's line and the look at the file come a little after the deed, each by its own delay.
     through = {e["id"]: e["through"] for e in facts.by_kind["reservation"] if e.get("id")}
-    told = {e["fields"].get("id"): e["t"] for e in facts.by_kind["log"] if e["event"] == "notice"}
     for event in facts.of("inbox", "push", "queue"):
         if event["kind"] != "queue" and (event["what"] != "notice" or not event["notice"]):
             continue
         at = event["t"]
         if event["kind"] != "queue":
-            at = min(at, told.get(event["notice"], at))
+            at = min(at, facts.told.get(event["notice"], event)["t"])
         else:
             # Tries of one handoff have one reservation, which began with the first; one that succeeded ends it.
             at = reserved.setdefault(event["notice"], at)
@@ -71,13 +70,6 @@ def notices(facts: Facts) -> dict[str, list[Notice]]:
             del reserved[event["notice"]]
         covers = event.get("through", through.get(event["notice"]))
         found[event["session"]].append(Notice(at, event["session"], event["notice"], covers, event))
-    return found
-
-
-def _by_session(facts: Facts) -> dict[str, list[Stored]]:
-    found: dict[str, list[Stored]] = defaultdict(list)
-    for entry in facts.stored:
-        found[entry.session].append(entry)
     return found
 
 
@@ -102,7 +94,6 @@ def _waited(entry: Stored, until: float) -> bool:
 
 def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
     """duplicate-notice: while what a notice covers is unread, the next one keeps to the schedule (M7, M18)."""
-    records = _by_session(facts)
     schedule = facts.schedule_s
     decided = _decided(facts)
     for session, rows in notices(facts).items():
@@ -110,7 +101,7 @@ def notices_follow_the_schedule(facts: Facts) -> Iterator[Violation]:
         for before, after in pairwise(rows):
             through = before.through if before.through is not None else None
             covered = [
-                e for e in records[session]
+                e for e in facts.by_session[session]
                 if (e.seq <= through if through is not None else e.first["t"] <= before.at) and not e.quiet
             ]  # fmt: skip
             waiting = [e for e in covered if _waited(e, after.at)]
@@ -132,11 +123,7 @@ def _decided(facts: Facts) -> list[dict[str, float]]:
     """By notice, when it was decided on, s, by two witnesses: its reservation in the file, and the server's line
     behind the handoff, which says how long that took. Each may be missed."""
     made = {e["id"]: e["made_ms"] / 1000 for e in facts.by_kind["reservation"] if e.get("made_ms")}
-    told = {
-        e["fields"]["id"]: e["t"] - float(e["fields"]["ms"]) / 1000
-        for e in facts.by_kind["log"]
-        if e["event"] == "notice" and {"id", "ms"} <= e["fields"].keys()
-    }
+    told = {k: e["t"] - float(e["fields"]["ms"]) / 1000 for k, e in facts.told.items() if "ms" in e["fields"]}
     return [made, told]
 
 
@@ -202,12 +189,11 @@ def one_wake_a_notice(facts: Facts) -> Iterator[Violation]:
 
 def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
     """consumed-wakes-nobody, progress-wakes-nobody: a wake has something unread that deserves it (C11, M14)."""
-    records = _by_session(facts)
     for session, _ident, event in _woken(facts):
         host = event["party"].partition(".")[0]
         if facts.faulty(event["t"] - 2, event["t"] + 1, host, kinds=STORAGE):
             continue
-        entries = records[session]
+        entries = facts.by_session[session]
         if _unread(entries, event["t"], SEEN_LATE_S):
             continue
         if _unread(entries, event["t"], SEEN_LATE_S, progress=True):
@@ -218,8 +204,8 @@ def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
     for session, rows in notices(facts).items():
         for row in rows:
             margin = START_LATE_S if row.event["kind"] == "queue" else SEEN_LATE_S
-            worthy = _unread(records[session], row.at, margin)
-            progress = _unread(records[session], row.at, margin, progress=True)
+            worthy = _unread(facts.by_session[session], row.at, margin)
+            progress = _unread(facts.by_session[session], row.at, margin, progress=True)
             if progress and not worthy:
                 yield Violation("progress-wakes-nobody", "a notice for progress alone", [row.event])
             host = row.event["party"].partition(".")[0]
@@ -233,14 +219,13 @@ def wakes_are_for_something(facts: Facts) -> Iterator[Violation]:
 def idle_hosts_are_woken(facts: Facts) -> Iterator[Violation]:
     """idle-wake: no listener stays armed beside unread mail for longer than the schedule and a margin (M7, M9)."""
     bound = max(facts.schedule_s) + SLACK_S
-    records = _by_session(facts)
     wakes: dict[str, list[float]] = defaultdict(list)
     for gone in facts.by_kind["exit"]:
         if gone["party"].endswith(".listener") and gone["code"] == 2:
             wakes[gone["party"].partition(".")[0]].append(gone["t"])
     for session, host, begin, end, event in _spans(facts, "armed", "unarmed"):
         for up, down in _server_up(facts, host):
-            entries = [e for e in records[session] if not e.quiet and e.states[-1][1] != "undeliverable"]
+            entries = [e for e in facts.by_session[session] if not e.quiet and e.states[-1][1] != "undeliverable"]
             for entry in entries:
                 last = entry.consumed_at if entry.consumed_at is not None else facts.ended
                 a, b = max(begin, up, entry.first["t"]), min(end, down, last, facts.ended)

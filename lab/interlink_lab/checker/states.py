@@ -79,9 +79,7 @@ def files_parse(facts: Facts) -> Iterator[Violation]:
 
 def _killed_before(facts: Facts, host: str, at: float) -> bool:
     """Whether a process that writes an outbox of the host's identity ended otherwise than in good order."""
-    key = facts.keys.get(host)
-    mates = {other for other, its in facts.keys.items() if its == key} or {host}
-    parties = {f"{mate}.{part}" for mate in mates for part in WRITERS}
+    parties = {f"{mate}.{part}" for mate in facts.mates(host) for part in WRITERS}
     return any(e["party"] in parties and e["t"] <= at and e.get("code") != 0 for e in facts.by_kind["exit"])
 
 
@@ -97,22 +95,17 @@ def nothing_is_left(facts: Facts) -> Iterator[Violation]:
 
 def states_advance(facts: Facts) -> Iterator[Violation]:
     """state-advances: what a notice covers that a host was handed is `receiver_stored` no longer (S3)."""
-    told = {e["fields"].get("id"): e for e in facts.by_kind["log"] if e["event"] == "notice"}
-    by_session: dict[str, list[Stored]] = defaultdict(list)
-    for entry in facts.stored:
-        by_session[entry.session].append(entry)
     for session, rows in notices(facts).items():
         for row in rows:
-            log, host = told.get(row.ident), row.event["party"].partition(".")[0]
+            log, host = facts.told.get(row.ident), row.event["party"].partition(".")[0]
             if log is None or log["fields"].get("state") not in DONE or row.through is None:
                 continue
             begin, end = log["t"], log["t"] + SETTLED_S
             if end > facts.ended or facts.restarted(host, begin, end):
                 continue
-            mates = [name for name, key in facts.keys.items() if key == facts.keys.get(host)]
-            if facts.faulty(begin - 1, end, *mates, host, kinds=QUIETING):
+            if facts.faulty(begin - 1, end, *facts.mates(host), kinds=QUIETING):
                 continue
-            for entry in by_session[session]:
+            for entry in facts.by_session[session]:
                 at = [state for t, state, _superseded in entry.states if t <= end]
                 known = entry.seq <= row.through and entry.first["t"] <= row.at and not entry.quiet
                 stays = at and at[-1] == "receiver_stored" and (entry.consumed_at or end) >= end

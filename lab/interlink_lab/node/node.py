@@ -172,8 +172,7 @@ class Node(Serving):
         self._tail.follow("shim", self.folder / "bent.log")
         self._run_tail()
         if self._watch is None:
-            peers = self.home / "config" / "interlink" / "peers.json"
-            self._watch = Watch(self.home / "state" / "interlink", self.emit, peers)
+            self._watch = Watch(self.home / "state" / "interlink", self.emit, self.files.find("peers"))
             self.group.start_soon(self._watch.run)
 
     async def do_host(self, name: str, op: str, args: dict[str, Any]) -> Any:

@@ -22,26 +22,23 @@ def sign(key_file: Path | None, to: str, text: str, fields: dict[str, Any], tamp
 
 def post(url: str, route: str, message: dict[str, object]) -> int:
     """Give it to a relay; the HTTP status. OSError."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
-    try:
-        connection.request("POST", "/send", send_body(route, message), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
-    finally:
-        connection.close()
+    return _ask(url, "POST", "/send", send_body(route, message))[0]
 
 
 def waiting(url: str, route: str) -> int | None:
     """How many messages wait in a relay for a route (100 and more: 100), None where it does not say. Takes none.
     OSError, ValueError."""
+    status, answer = _ask(url, "GET", f"/recv?me={quote(route, safe='')}&timeout_ms=0&max=100")
+    return len(json.loads(answer).get("messages", ())) if status == 200 else None
+
+
+def _ask(url: str, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]:
+    """(status, body) of one request to a relay. OSError."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", f"/recv?me={quote(route, safe='')}&timeout_ms=0&max=100")
+        connection.request(method, target, body, {"Content-Type": "application/json"} if body else {})
         answer = connection.getresponse()
-        body = answer.read()
+        return answer.status, answer.read()
     finally:
         connection.close()
-    return len(json.loads(body).get("messages", ())) if answer.status == 200 else None
