@@ -186,6 +186,11 @@ class HostHandle:
         ledger = self.run.ledger
         await self.run.until(lambda: ledger.is_armed(self.name, session), f"a listener of {self.name}")
 
+    async def unarmed(self) -> None:
+        """Wait until no listener holds the lock of the hooks' session."""
+        ledger = self.run.ledger
+        await self.run.until(lambda: not ledger.is_armed(self.name), f"the listener of {self.name} to be gone")
+
     def link(self, relay: str) -> str:
         return f"{self.spec.identity or self.name}-{relay}"
 

@@ -77,13 +77,13 @@ class History:
         """All events by time (they arrive from several processes, a little out of order)."""
         return by_time(self.events)
 
-    def of(self, *kinds: str, party: str | None = None, **data: Any) -> list[Event]:
-        """Events of these kinds, by time; `party` is whole or a prefix that ends before a dot."""
+    def of(self, *kinds: str, party: str | None = None, since: float = 0.0, **data: Any) -> list[Event]:
+        """Events of these kinds since a time, s, in order; `party`: whole, or a prefix that ends before a dot."""
         wanted = data.items()
         return by_time(
             e
             for e in self.events
-            if e["kind"] in kinds and (party is None or is_of(e, party)) and matches(e, wanted)
+            if e["kind"] in kinds and e["t"] >= since and (party is None or is_of(e, party)) and matches(e, wanted)
         )
 
 

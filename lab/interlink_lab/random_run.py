@@ -22,7 +22,7 @@ from interlink_lab.nemesis import Fault, begin, heal, observed
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.run import HostHandle, Run
 from interlink_lab.scenarios.base import Scenario
-from interlink_lab.topology import FAST, HostSpec, RelaySpec, Topology
+from interlink_lab.topology import FAST, LARGEST, HostSpec, RelaySpec, Topology
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 """Seeds whose runs of 30 s have passed, one a line."""
@@ -36,7 +36,6 @@ PATIENCE = 12  # against hangs: after so many spans of real time the rest of a p
 LOOK_S = 0.02
 SETTLE_S = 150.0  # against hangs
 CLOCK_MS = 20_000
-LIMIT_BYTES = 1 << 20  # of one message's text
 POLICIES = (
     Policy(),
     Policy(ack="late", ack_after_s=1.5),
@@ -160,8 +159,8 @@ def _lane(random: Random, seconds: float, every_s: float, make: Callable[[], Fau
 
 def _plan_kills(plan: Plan, random: Random) -> None:
     """Kills, pauses and second servers: one lane a party, so that two of them never meet in one process."""
-    kinds = {h.name: "channel" if h.channel else h.kind for h in plan.topology.hosts}  # a listener: claude alone
-    names = list(kinds)
+    listens = {h.name: h.kind == "claude" and not h.channel for h in plan.topology.hosts}
+    names = list(listens)
     relays = [r.name for r in plan.topology.relays]
     for name in (*names, *relays):
         plan.lanes[name] = []
@@ -174,13 +173,13 @@ def _plan_kills(plan: Plan, random: Random) -> None:
             plan.lanes[relay].append(Timed(at_s, Fault("kill-relay", relay, down_s)))
             continue
         host = random.choice(names)
-        kills = [k for k in KILLS if kinds[host] == "claude" or k[1] != "listener"]
+        kills = [k for k in KILLS if listens[host] or k[1] != "listener"]
         kind, part, _ = random.choices(kills, weights=[k[2] for k in kills])[0]
         plan.lanes[host].append(Timed(at_s, Fault(kind, f"{host}.{part}", down_s)))
     for name in names:
         for _ in range(max(1, round(plan.seconds / 20))):
             at_s = round(random.uniform(0, plan.seconds), 2)
-            part = random.choice(("server", "host", "listener")[: 3 if kinds[name] == "claude" else 2])
+            part = random.choice(("server", "host", "listener")[: 3 if listens[name] else 2])
             kind = random.choice(("pause", "pause", "two-servers"))
             target = f"{name}.server" if kind == "two-servers" else f"{name}.{part}"
             plan.lanes[name].append(Timed(at_s, Fault(kind, target, _span(random))))
@@ -221,7 +220,7 @@ def _work(random: Random, seconds: float, host: HostSpec, names: tuple[str, ...]
         number += 1
         to, size = random.choice(others), random.choice((0, 0, 0, 200, 3000, 40_000))
         if not large and random.random() < 0.03:
-            size, large = LIMIT_BYTES, True
+            size, large = LARGEST, True
         op = random.choices(("send", "burst", "task", "progress", "post", "policy"), (60, 6, 10, 10, 6, 8))[0]
         args: dict[str, Any] = {"to": to, "bytes": size, "prefix": f"{host.name}-w{number}-"}
         if op == "burst":

@@ -86,7 +86,7 @@ class Run:
         """The first such event at or after `since`, once there is one."""
 
         def look() -> Event | None:
-            return next((e for e in self.history.of(kind, party=party, **data) if e["t"] >= since), None)
+            return next(iter(self.history.of(kind, party=party, since=since, **data)), None)
 
         found: Event = await self.until(look, f"event {kind} of {party} {data}")
         return found
@@ -97,7 +97,7 @@ class Run:
         """Wait until there are so many such events since a time; how many there are then."""
 
         def look() -> int:
-            found = sum(1 for e in self.history.of(kind, party=party, **data) if e["t"] >= since)
+            found = len(self.history.of(kind, party=party, since=since, **data))
             return found if found >= number else 0
 
         seen: int = await self.until(look, f"{number} events {kind} of {party}")

@@ -29,6 +29,9 @@ FAST = {
 }
 
 
+LARGEST = 1 << 20  # bytes of one message's text, the product's default (text_max_bytes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RelaySpec:
     """One relay. `rogue`: an HTTP proxy of the lab's stands before it and misbehaves on command."""
@@ -93,12 +96,15 @@ class Topology:
         }
 
 
-def two_hosts(kind: Literal["claude", "codex"] = "claude", **more: Any) -> Topology:
-    """alice and bob, who trust each other, and one relay; `kind` is bob's host."""
+def two_hosts(
+    kind: Literal["claude", "codex"] = "claude", bob: dict[str, Any] | None = None, **more: Any
+) -> Topology:
+    """alice and bob, who trust each other, and one relay; `kind` is bob's host, `bob` more of it, `more` of the
+    topology."""
     return Topology(
         hosts=(
             HostSpec(name="alice", trusts=("bob",)),
-            HostSpec(name="bob", kind=kind, trusts=("alice",)),
+            HostSpec(name="bob", kind=kind, trusts=("alice",), **(bob or {})),
         ),
         **more,
     )

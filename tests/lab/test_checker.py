@@ -224,11 +224,16 @@ def test_a_line_of_the_outbox_may_be_cut_by_a_kill_and_one_of_the_inbox_may_not(
     assert found("replay", -9) == {"files-parse"}
 
 
-def test_a_notice_in_time_or_for_something_new_is_none_too_many(script: Script) -> None:
+def told_of_a_second(script: Script) -> None:
+    """All that the first notice covered is consumed, and the second message has a notice of its own."""
     delivered(script)
     script.record("receiver_stored", 2, "id2", "m:2")
     script.sent("m:2", "id2")
-    script.notice("n2", 2)  # all that n1 covered is consumed
+    script.notice("n2", 2)
+
+
+def test_a_notice_in_time_or_for_something_new_is_none_too_many(script: Script) -> None:
+    told_of_a_second(script)
     script.notice("n3", 2, after=1.1)  # the first interval has passed
     script.notice("n4", 2, after=2.1)
     assert "duplicate-notice" not in script.found()
@@ -237,10 +242,7 @@ def test_a_notice_in_time_or_for_something_new_is_none_too_many(script: Script) 
 
 
 def test_a_message_made_anew_brings_its_notice_forward_although_its_mark_is_seen_late(script: Script) -> None:
-    delivered(script)
-    script.record("receiver_stored", 2, "id2", "m:2")
-    script.sent("m:2", "id2")
-    script.notice("n2", 2)
+    told_of_a_second(script)
     script.notice("n3", 2, after=0.3)
     assert "duplicate-notice" in script.found()
     script.add("bob.files", "remade", session="another", sender=ALICE, msg_id="id2", late=0.2)
@@ -250,10 +252,7 @@ def test_a_message_made_anew_brings_its_notice_forward_although_its_mark_is_seen
 
 
 def test_a_handoff_that_took_long_counts_from_when_it_was_decided_on(script: Script) -> None:
-    delivered(script)
-    script.record("receiver_stored", 2, "id2", "m:2")
-    script.sent("m:2", "id2")
-    script.notice("n2", 2)
+    told_of_a_second(script)
     script.notice("n3", 2, after=0.5)
     assert "duplicate-notice" in script.found()
     for ident, ms in (("n2", 800), ("n3", 300)):

@@ -1,27 +1,17 @@
 """A Claude host whose notices are pushed through its channel; and one whose channel is off, as real ones are."""
 
-from typing import Literal
-
 from interlink_lab.fixtures.policy import Policy
 from interlink_lab.nemesis import Fault, at, begin
 from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
 from interlink_lab.scenarios.storage import STORAGE, failing_storage, look
-from interlink_lab.topology import HostSpec, Topology
-
-
-def channel(mode: Literal["on", "off"]) -> Topology:
-    """alice, and bob with a channel."""
-    return Topology(
-        hosts=(
-            HostSpec(name="alice", trusts=("bob",)),
-            HostSpec(name="bob", trusts=("alice",), channel=mode),
-        )
-    )
+from interlink_lab.topology import two_hosts
 
 
 @scenario(
-    "channel", "pushes wake a host with a channel, also after its server was killed beside mail", channel("on")
+    "channel",
+    "pushes wake a host with a channel, also after its server was killed beside mail",
+    two_hosts(bob={"channel": "on"}),
 )
 async def channel_on(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")
@@ -48,7 +38,7 @@ async def channel_on(run: Run) -> None:
 
 @scenario(
     "channel-off", "pushes that a host drops: told by the schedule, shown as sent and no more, nothing is lost",
-    channel("off"),
+    two_hosts(bob={"channel": "off"}),
 )  # fmt: skip
 async def channel_off(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")
@@ -71,7 +61,7 @@ async def channel_off(run: Run) -> None:
 
 @scenario(
     "storage-channel", "each part of the storage of a host with a channel fails in turn; nothing is lost",
-    channel("on"),
+    two_hosts(bob={"channel": "on"}),
 )  # fmt: skip
 async def storage_channel(run: Run) -> None:
     await failing_storage(run, tuple(way for way in STORAGE if way[1] != "bob.inbox"))

@@ -11,7 +11,7 @@ from interlink_lab.history import Event
 from interlink_lab.remote import RemoteFailed
 from interlink_lab.run import Run
 from interlink_lab.scenarios.base import scenario
-from interlink_lab.topology import FAST, HostSpec, Topology, two_hosts
+from interlink_lab.topology import FAST, two_hosts
 
 # Answer of `codex queue` -> words that the saved failure must have. The first are in the short form too.
 WAYS = {
@@ -50,7 +50,7 @@ async def failures(host: HostHandle) -> list[dict[str, Any]]:
 
 def calls(run: Run, host: HostHandle, since: float, **data: Any) -> list[Event]:
     """Calls of the host's `codex queue` since then."""
-    return [e for e in run.history.of("queue", party=host.name, **data) if e["t"] >= since]
+    return run.history.of("queue", party=host.name, since=since, **data)
 
 
 @scenario("codex-cross-host", "messages in both directions between a Claude and a Codex host", two_hosts("codex"))
@@ -128,13 +128,7 @@ async def _fails(run: Run, bob: HostHandle, way: str, words: str) -> None:
 @scenario(
     "codex-queue-warnings",
     "`codex queue --resume` warns and ends with 0: the notice is queued, and nothing is saved as failed",
-    Topology(
-        hosts=(
-            HostSpec(name="alice", trusts=("bob",)),
-            HostSpec(name="bob", kind="codex", trusts=("alice",), options={"version": "0.171.0"}),
-        ),
-        env={**FAST, "INTERLINK_NOTICE_SCHEDULE_S": "600"},
-    ),
+    two_hosts("codex", {"options": {"version": "0.171.0"}}, env={**FAST, "INTERLINK_NOTICE_SCHEDULE_S": "600"}),
 )
 async def codex_queue_warnings(run: Run) -> None:
     for way in codex_program.WARNINGS:
@@ -182,8 +176,8 @@ async def _busy(run: Run, alice: HostHandle, bob: HostHandle) -> None:
     await run.until(lambda: calls(run, bob, since, outcome="ok"), "a queued notice")
     await run.settled()
     await bob.idle()
-    ended = next(e for e in run.history.of("turn.end", party="bob", cause="user") if e["t"] >= since)
-    woken = next(e for e in run.history.of("wake", party="bob") if e["t"] >= since)
+    ended = run.history.of("turn.end", party="bob", since=since, cause="user")[0]
+    woken = run.history.of("wake", party="bob", since=since)[0]
     run.claim("queued-behind-a-turn", woken["t"] >= ended["t"], "a queued turn runs after the busy one")
 
 
@@ -196,7 +190,7 @@ async def _interrupted(run: Run, alice: HostHandle, bob: HostHandle) -> None:
     await run.until(lambda: len(calls(run, bob, since, outcome="ok")) >= 2, "the schedule beside a paused queue")
     state = await status(bob, msg_id)
     run.claim("no-more-than-queued", state == "host_queued", f"state {state} although no turn ran")
-    ran = [e for e in run.history.of("turn", party="bob") if e["t"] >= since]
+    ran = run.history.of("turn", party="bob", since=since)
     run.claim("paused", not ran, "no turn runs while the queue is paused")
     await bob.whole_turn()
     await run.settled()
@@ -215,7 +209,7 @@ async def _unloaded(run: Run, alice: HostHandle, bob: HostHandle) -> None:
     except RemoteFailed as exc:
         text = str(exc)
     run.claim("unbound", "not bound" in text, f"a loaded thread without a turn answers {text[:120]!r}")
-    stored = [e for e in run.history.of("record", party="bob") if e["t"] >= since and e["new"]]
+    stored = run.history.of("record", party="bob", since=since, new=True)
     run.claim("unbound-polls-nothing", not stored, "nothing is stored before a hook bound the thread")
     await bob.whole_turn()
     await run.settled()
@@ -237,12 +231,7 @@ async def _host_killed(run: Run, alice: HostHandle, bob: HostHandle) -> None:
 @scenario(
     "codex-ephemeral",
     "a thread that cannot be queued to: failures are shown, and its mail is there at the next turn of the user",
-    Topology(
-        hosts=(
-            HostSpec(name="alice", trusts=("bob",)),
-            HostSpec(name="bob", kind="codex", trusts=("alice",), options={"ephemeral": True}),
-        )
-    ),
+    two_hosts("codex", {"options": {"ephemeral": True}}),
 )
 async def codex_ephemeral(run: Run) -> None:
     bob = run.host("bob")

@@ -52,7 +52,7 @@ async def two_sessions(run: Run) -> None:
     await run.until(partial(_knows, alice, bob, other), "alice to see both sessions")
     since = run.history.now
     ambiguous = await alice.send("bob")
-    refused = [e for e in run.history.of("send.fail", party="alice") if e["t"] >= since]
+    refused = run.history.of("send.fail", party="alice", since=since)
     listed = bool(refused) and all(h.session[:8] in refused[0]["error"] for h in (bob, other))
     run.claim("ambiguous", ambiguous is None and listed, f"no session named, two live: {refused}")
     for _ in range(run.times(1, 15)):
@@ -164,10 +164,10 @@ async def _ephemeral(run: Run, bob: HostHandle, number: int) -> None:
         done = await post(bob, text, "--class", "ephemeral", "--supersedes", "turn", "--id", f"t{number}-{step}")
         run.claim("posted", done.get("outcome") == "stored", f"{done}")
     await run.quiet(QUIET_S)
-    woken = [e for e in run.history.of("wake", "inbox", party="bob") if e["t"] >= since]
+    woken = run.history.of("wake", "inbox", party="bob", since=since)
     run.claim("ephemeral-wakes-nobody", not woken, f"{len(woken)} notices or wakes for ephemeral posts")
     await bob.whole_turn(look=True)
-    fetched = [e for e in run.history.of("fetch", party="bob") if e["t"] >= since]
+    fetched = run.history.of("fetch", party="bob", since=since)
     tokens = [m["token"] for e in fetched for m in e["messages"]]
     run.claim("superseded", tokens == [f"m:turn-{number}-1"], f"the turn shows {tokens}")
 
@@ -179,7 +179,7 @@ async def _no_server(run: Run, bob: HostHandle, number: int) -> None:
     done = await post(bob, f"[[{token}]] nobody listens", "--id", f"alone-{number}")
     run.claim("posted", done.get("outcome") == "stored" and "no server" in done["err"], f"{done}")
     await run.event("record", "bob", token=token)
-    woken = [e for e in run.history.of("wake", "inbox", party="bob") if e["t"] >= since]
+    woken = run.history.of("wake", "inbox", party="bob", since=since)
     run.claim("no-server-no-notice", not woken, f"{len(woken)} notices or wakes with no server")
     await bob.connect()
     await run.event("record", "bob", token=token, state="receiver_acknowledged")
@@ -207,7 +207,7 @@ async def two_servers(run: Run) -> None:
         await bob.armed(SHARED)
         await alice.send(bob)
         await run.settled()
-        woken = {e["party"] for e in run.history.of("wake") if e["t"] >= since and is_bob(e["party"])}
+        woken = {e["party"] for e in run.history.of("wake", since=since) if is_bob(e["party"])}
         run.claim("other-takes-over", woken == {f"{other.name}.host"}, f"{woken} woke, {other.name} is alive")
         await holder.start("resume")
 

@@ -67,10 +67,7 @@ async def one_restart(run: Run, kill: str, step: str) -> None:
 
 @scenario(
     "lost-fetch-answer", "answers to fetches are lost: everything stays unread and comes again",
-    Topology(hosts=(
-        HostSpec(name="alice", trusts=("bob",)),
-        HostSpec(name="bob", trusts=("alice",), policy=Policy(lose=2, limit=2)),
-    )),
+    two_hosts(bob={"policy": Policy(lose=2, limit=2)}),
 )  # fmt: skip
 async def lost_fetch_answer(run: Run) -> None:
     alice, bob = run.host("alice"), run.host("bob")

@@ -46,7 +46,7 @@ async def nobody_listens(run: Run) -> None:
         await bob.armed()
         await bob.idle()
         await bob.kill("listener")
-        await run.until(lambda: not run.ledger.is_armed("bob"), "the listener to be gone")
+        await bob.unarmed()
         since = run.history.now
         await alice.send(bob)
         await run.event("inbox", party="bob", since=since)
@@ -55,7 +55,7 @@ async def nobody_listens(run: Run) -> None:
         run.claim("status-says-it", said, f"no listener, one unread: {seen}")
         found: str = (await bob.command("interlink", "doctor"))["out"]
         run.claim("doctor-says-it", "no listener has taken it" in found, f"doctor: {found[-600:]}")
-        woken = [e for e in run.history.of("wake", party="bob") if e["t"] >= since]
+        woken = run.history.of("wake", party="bob", since=since)
         run.claim("nobody-wakes-it", not woken, f"{len(woken)} wakes with no listener")
         await bob.whole_turn()  # its Stop starts the next one
         await run.event("wake", party="bob", since=since)
@@ -73,9 +73,9 @@ async def model_fails(run: Run) -> None:
         await alice.send(bob)
         await run.count("turn.end", count, party="bob", since=since, failed=True)
         await run.settled()
-        hooks = {e["hook"] for e in run.history.of("start", party="bob.listener") if e["t"] >= since}
+        hooks = {e["hook"] for e in run.history.of("start", party="bob.listener", since=since)}
         run.claim("armed-again", "StopFailure" in hooks, f"listeners were started by {sorted(hooks)}")
-        woken = [e for e in run.history.of("wake", party="bob") if e["t"] >= since]
+        woken = run.history.of("wake", party="bob", since=since)
         run.claim("told-again", len(woken) > count, f"{len(woken)} wakes, of which {count} failed")
 
 
@@ -108,7 +108,7 @@ async def host_killed(run: Run) -> None:
         await bob.kill()
         await run.event("exit", party="bob.host")
         await alice.send(bob, session=bob.session)
-        await run.until(lambda: not run.ledger.is_armed("bob"), "the listener of the dead host to end")
+        await bob.unarmed()
         await bob.start("resume")
         await run.settled()
 

@@ -6,20 +6,14 @@ from interlink_lab.fixtures.policy import Policy
 from interlink_lab.nemesis import Fault, Point, at, begin, seen
 from interlink_lab.run import LabFailed, Run
 from interlink_lab.scenarios.base import scenario
-from interlink_lab.topology import HostSpec, Topology, two_hosts
+from interlink_lab.topology import LARGEST, Topology, two_hosts
 
 HOUR_MS = 3_600_000
-LARGEST = 1 << 20  # bytes of a text (settings: message_max_bytes)
 
 
 def receiver(policy: Policy | None = None, **env: str) -> Topology:
     """alice, and bob with this policy and settings of his own."""
-    return Topology(
-        hosts=(
-            HostSpec(name="alice", trusts=("bob",)),
-            HostSpec(name="bob", trusts=("alice",), policy=policy or Policy(), env=env),
-        )
-    )
+    return two_hosts(bob={"policy": policy or Policy(), "env": env})
 
 
 async def look(run: Run, name: str) -> None:
@@ -154,7 +148,7 @@ async def busy_host(run: Run) -> None:
         for _ in range(10):
             await alice.send(bob)
         await run.settled()
-        wakes = [e for e in run.history.of("wake", party="bob") if e["t"] >= since]
+        wakes = run.history.of("wake", party="bob", since=since)
         run.claim("two-wakes", 1 <= len(wakes) <= 2, f"{len(wakes)} wakes for ten messages in one turn")
 
 
@@ -202,7 +196,7 @@ async def largest(run: Run) -> None:
             more = await sender.call(
                 "send", to=to.name, text=f"[[m:{sender.name}-over-{number}]] {whole}xxxxxxxxxx"
             )
-            errors = [e["error"] for e in run.history.of("send.fail", party=sender.name) if e["t"] >= since]
+            errors = [e["error"] for e in run.history.of("send.fail", party=sender.name, since=since)]
             run.claim("refused", more is None and "bytes" in "".join(errors), f"a larger text: {errors}")
         await run.settled()
 

@@ -75,5 +75,5 @@ async def task_ends(run: Run) -> None:
             since = run.history.now
             await _comes_late(run, alice, bob, task, early)
             await run.quiet(1.5)
-            told = [e for e in run.history.of("inbox", "wake", party="alice") if e["t"] >= since]
+            told = run.history.of("inbox", "wake", party="alice", since=since)
             run.claim("late-wakes-nobody", not told, f"{len(told)} notices or wakes behind `{status}`")
